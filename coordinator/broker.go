@@ -148,7 +148,7 @@ func (b *Broker) register(ctx context.Context) error {
 	if err := b.session.Register(ctx); err != nil {
 		return err
 	}
-	b.o.Metrics.Event(metrics.EventRegistered)
+	b.o.Metrics.Add(metrics.EventRegistered, 1)
 	return nil
 }
 

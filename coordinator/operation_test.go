@@ -72,7 +72,7 @@ func do(ctx context.Context, b *broker, o operation) error {
 	if o.Accept != "" {
 		request.Header.Set("Accept", o.Accept)
 	}
-	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r, Planner: b, Channels: r}).ServeHTTP(answer, request)
+	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r, Planner: b, Channels: r, Directory: b.Directory}).ServeHTTP(answer, request)
 	if r.err == nil && answer.Code != http.StatusOK {
 		return errors.Join(outcome.ErrInvalid, fmt.Errorf("%d %s", answer.Code, answer.Body))
 	}

@@ -91,7 +91,7 @@ func (b *Broker) runRegistration(ctx context.Context) {
 			return
 		}
 		b.log.Warn("registration lost: this broker leads nothing until it has a new one")
-		b.o.Metrics.Event(metrics.EventLost)
+		b.o.Metrics.Add(metrics.EventLost, 1)
 		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "unsafe", Text: string(b.self) + " lost its registration and leads nothing until it has a new one"})
 		b.session.Drop()
 		for _, p := range b.engine.Partitions() {
@@ -105,7 +105,7 @@ func (b *Broker) runRegistration(ctx context.Context) {
 			}
 			return
 		}
-		b.o.Metrics.Event(metrics.EventRegistered)
+		b.o.Metrics.Add(metrics.EventRegistered, 1)
 		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "healthy", Text: string(b.self) + " registered again"})
 		if now := b.Incarnation(); now != 0 { // 0: lost again already
 			b.rpc.SetIncarnation(now)

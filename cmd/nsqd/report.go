@@ -6,9 +6,9 @@ import (
 	"net"
 
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/listen"
 	"github.com/lockstepmq/lockstep/internal/frontend/lookup"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/internal/observe/statsd"
 	"github.com/sirupsen/logrus"
 )
@@ -34,16 +34,8 @@ func (p *process) report() {
 		return
 	}
 	host := net.JoinHostPort(p.node.BroadcastAddress, fmt.Sprint(p.node.HTTPPort))
-	pusher := statsd.New(p.o.Statsd, host, p.broker.Stats, heap, p.log)
+	pusher := statsd.New(p.o.Statsd, host, p.broker.Stats, metrics.ReadMemory, p.log)
 	p.reporters.Go(func() { pusher.Run(ctx) })
-}
-
-// heap returns the figures of the process's memory with the names of stock nsqd.
-func heap() ([]statsd.Gauge, uint64) {
-	m := httpapi.ReadMemory()
-	var gauges []statsd.Gauge
-	m.Each(func(name string, value uint64) { gauges = append(gauges, statsd.Gauge{Name: name, Value: value}) })
-	return gauges, uint64(m.GCTotalRuns)
 }
 
 // liveConfig implements /config/:opt.

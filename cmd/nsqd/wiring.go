@@ -217,12 +217,11 @@ func (p *process) protocolOptions() tcp.Options {
 
 func (p *process) httpOptions() httpapi.Options {
 	node, build := p.node, api.ReadBuild()
-	return httpapi.Options{
+	return httpapi.Options{StartTime: time.Now(), Messages: p.o.Messages, Connection: p.o.Connection, InfoReply: httpapi.InfoReply{
 		Version: api.Version, LockstepVersion: build.Version, Commit: build.Commit, FeatureLevel: metadata.Level, NodeName: p.o.NodeName, Durability: p.o.Durability,
 		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: listen.Port(p.clients.sockets.TCPAddr()), HTTPPort: listen.Port(p.clients.sockets.HTTPAddr()),
-		NodeID: p.o.NodeID, HTTPSPort: listen.Port(p.clients.sockets.HTTPSAddr()), StartTime: time.Now(),
-		Messages: p.o.Messages, Connection: p.o.Connection, TopologyZone: p.o.TopologyZone, TopologyRegion: p.o.TopologyRegion,
-	}
+		NodeID: p.o.NodeID, TopologyZone: p.o.TopologyZone, TopologyRegion: p.o.TopologyRegion,
+	}}
 }
 
 // consumerOptions limits the consumers by HTTP as connections: a session costs about as much.

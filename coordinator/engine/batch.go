@@ -27,7 +27,7 @@ func (l *loop) gather(p *Partition, e *event) {
 		l.propose(p)
 	}
 	l.touch(p)
-	l.o.Metrics.Stage(metrics.StageQueue, l.now.Sub(e.at))
+	l.o.Metrics.Took(metrics.StageQueue, l.now.Sub(e.at))
 	t := ticket{done: e.done, isPut: true, at: e.at, proposed: l.now, messages: int(e.draft.Count), bytes: e.draft.BodyBytes()}
 	if l.o.Trace != nil {
 		t.traced = l.o.Trace(&e.draft)

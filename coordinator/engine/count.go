@@ -16,8 +16,8 @@ func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
 	switch o {
 	case replica.Committed:
 		now := time.Now()
-		l.o.Metrics.Stage(metrics.StageReplicate, now.Sub(t.proposed))
-		l.o.Metrics.Stage(metrics.StageCommit, now.Sub(t.at))
+		l.o.Metrics.Took(metrics.StageReplicate, now.Sub(t.proposed))
+		l.o.Metrics.Took(metrics.StageCommit, now.Sub(t.at))
 		l.o.Metrics.Stored(t.messages, t.bytes)
 		l.noteSlow(p, t, now)
 		if t.traced != nil {
@@ -25,7 +25,7 @@ func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
 		}
 		p.queue.CountStored(t.bytes)
 	case replica.Duplicate, replica.Repeated:
-		l.o.Metrics.Event(metrics.EventRepeated)
+		l.o.Metrics.Add(metrics.EventRepeated, 1)
 	}
 }
 
@@ -36,30 +36,26 @@ func (l *loop) countEvents(p *Partition, old, now *replica.View) {
 	}
 	switch {
 	case old.Role != replica.Leader && now.Role == replica.Leader:
-		l.o.Metrics.Event(metrics.EventElected)
+		l.o.Metrics.Add(metrics.EventElected, 1)
 		if campaigns(old.Role) {
 			l.o.Metrics.Took(metrics.Election, l.now.Sub(p.electing))
 		}
 	case old.Role == replica.Leader && now.Role != replica.Leader:
-		l.o.Metrics.Event(metrics.EventSteppedDown)
+		l.o.Metrics.Add(metrics.EventSteppedDown, 1)
 	}
 	a, b := &old.Counters, &now.Counters
 	if *a == *b {
 		return
 	}
-	times := func(e metrics.Event, n uint64) {
-		for range n {
-			l.o.Metrics.Event(e)
-		}
-	}
-	times(metrics.EventRollback, b.Rollbacks-a.Rollbacks)
-	times(metrics.EventTruncated, b.Truncations-a.Truncations)
-	times(metrics.EventRemoved, b.Shrinks-a.Shrinks+b.Swaps-a.Swaps)
-	times(metrics.EventJoined, b.Grows-a.Grows+b.Swaps-a.Swaps)
-	times(metrics.EventRestarted, b.Restarts-a.Restarts)
+	add := func(c metrics.Count, n uint64) { l.o.Metrics.Add(c, int(n)) }
+	add(metrics.EventRollback, b.Rollbacks-a.Rollbacks)
+	add(metrics.EventTruncated, b.Truncations-a.Truncations)
+	add(metrics.EventRemoved, b.Shrinks-a.Shrinks+b.Swaps-a.Swaps)
+	add(metrics.EventJoined, b.Grows-a.Grows+b.Swaps-a.Swaps)
+	add(metrics.EventRestarted, b.Restarts-a.Restarts)
 	l.noteUndone(p, now.Epoch, a, b)
-	l.o.Metrics.Add(metrics.PutsRolledBack, int(b.RolledBack-a.RolledBack))
-	l.o.Metrics.Add(metrics.PutsInDoubt, int(b.InDoubt-a.InDoubt))
+	add(metrics.PutsRolledBack, b.RolledBack-a.RolledBack)
+	add(metrics.PutsInDoubt, b.InDoubt-a.InDoubt)
 }
 
 // noteUndone records rollbacks and truncations as events.

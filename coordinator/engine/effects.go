@@ -57,7 +57,7 @@ func (l *loop) journal() {
 	case flush:
 		l.queued = true
 	}
-	l.o.Metrics.Stage(metrics.StageWrite, time.Since(l.now))
+	l.o.Metrics.Took(metrics.StageWrite, time.Since(l.now))
 	clear(subs)
 	l.subs = subs
 }
@@ -75,7 +75,7 @@ func (l *loop) synced(token uint64, err error) {
 			}
 		}
 		l.slow.synced = l.now.Sub(l.unsynced[n].at)
-		l.o.Metrics.Stage(metrics.StageSync, l.slow.synced)
+		l.o.Metrics.Took(metrics.StageSync, l.slow.synced)
 		l.unsynced[n].parts = nil
 		n++
 	}
@@ -151,7 +151,7 @@ type alarmed struct {
 }
 
 func (l *loop) alarm(p *Partition) {
-	l.o.Metrics.Event(metrics.EventAlarm)
+	l.o.Metrics.Add(metrics.EventAlarm, 1)
 	text := p.out.Alarm.Error()
 	p.alarms = slices.DeleteFunc(p.alarms, func(a alarmed) bool { return l.now.Sub(a.at) >= alarmAgain })
 	if len(p.alarms) == maxAlarms || slices.ContainsFunc(p.alarms, func(a alarmed) bool { return a.text == text }) {

@@ -49,7 +49,7 @@ func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error)
 			failed = errors.Join(failed, fmt.Errorf("offset %d: %w", d.From, err))
 			continue
 		}
-		r.Metrics.Event(metrics.EventRepaired)
+		r.Metrics.Add(metrics.EventRepaired, 1)
 		r.Log.WithFields(p.LogFields()).WithFields(logrus.Fields{"from": from, "start": d.From, "end": end}).
 			Info("damaged range repaired")
 		_, _ = p.Store().ReadAt(end, 1) // detects damage that continues there

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -16,10 +15,10 @@ import (
 // followersWait bounds how long a scrape waits for the core loops: a hung loop must not suppress the metrics that show it.
 const followersWait = 100 * time.Millisecond
 
-// TopicMetrics are the topics for a scrape: the depths of the partitions led here, and the work of this process as a leader,
-// also of partitions that it no longer leads.
-func (i *Inspector) TopicMetrics() []metrics.Topic {
-	rows := topicRows{}
+// TopicMetrics are the topics for a scrape (metrics.Recorder.Queues): the depths of the partitions led here, and the work of
+// this process as a leader, also of partitions that it no longer leads.
+func (i *Inspector) TopicMetrics() []api.TopicSample {
+	byName := samples{}
 	now := time.Now()
 	for _, p := range i.o.Engine.Partitions() {
 		if p.Trashed() {
@@ -27,92 +26,29 @@ func (i *Inspector) TopicMetrics() []metrics.Topic {
 		}
 		done := p.Queue().Work()
 		if p.Leading() {
-			row := rows.of(p.Topic())
-			stats := p.Queue().Stats("", false)
-			row.Depth += stats.Depth
+			s, stats := byName.of(p.Topic()), p.Queue().Stats("", false)
+			s.Depth += stats.Depth
 			for _, c := range stats.Channels {
-				row.add(c, i.lag(p, c, now))
+				add(s.channel(c.ChannelName), c, i.lag(p, c, now))
 			}
 		} else if done.Messages == 0 && len(done.Channels) == 0 {
 			continue // a follower that never led has no series
 		}
-		rows.of(p.Topic()).worked(done)
+		byName.of(p.Topic()).worked(done)
 	}
 	there := func(topic string) bool { _, ok := i.o.Catalog.Topic(topic); return ok }
 	for topic, done := range i.o.Engine.PastWork(there) {
-		rows.of(topic).worked(done)
+		byName.of(topic).worked(done)
 	}
-	return rows.list()
+	return byName.list()
 }
 
-// lag is the age of the oldest message that a channel has neither finished nor deferred, by the index of the log, without
-// reading a message. A message that came back (a requeue, a timeout, a consumer that left) is deferred from then on; while it
-// is in flight again, the time since its delivery counts.
-func (i *Inspector) lag(p *engine.Partition, c api.ChannelStats, now time.Time) time.Duration {
-	if !c.Lags {
-		return c.Held
-	}
-	r, ok := p.Store().Index().AtSequence(c.Oldest)
-	if !ok {
-		return c.Held
-	}
-	return max(now.Sub(time.UnixMilli(r.TimeMS)), c.Held) // clocks of brokers differ
-}
-
-// topicRows collects the rows of a scrape by topic.
-type topicRows map[string]*topicRow
-
-type topicRow struct {
-	metrics.Topic
-	channels map[string]*metrics.Channel
-}
-
-func (r topicRows) of(topic string) *topicRow {
-	row := r[topic]
-	if row == nil {
-		row = &topicRow{Topic: metrics.Topic{Name: topic}, channels: map[string]*metrics.Channel{}}
-		r[topic] = row
-	}
-	return row
-}
-
-func (r topicRows) list() []metrics.Topic {
-	out := make([]metrics.Topic, 0, len(r))
-	for _, row := range r {
-		for _, c := range row.channels {
-			row.Channels = append(row.Channels, *c)
-		}
-		slices.SortFunc(row.Channels, func(a, b metrics.Channel) int { return cmp.Compare(a.Name, b.Name) })
-		out = append(out, row.Topic)
-	}
-	return out
-}
-
-func (r *topicRow) channel(name string) *metrics.Channel {
-	c := r.channels[name]
-	if c == nil {
-		c = &metrics.Channel{Name: name}
-		r.channels[name] = c
-	}
-	return c
-}
-
-// add adds the state of a channel in a partition that is led here.
-func (r *topicRow) add(s api.ChannelStats, lag time.Duration) {
-	c := r.channel(s.ChannelName)
-	c.Depth += s.Depth
-	c.InFlight += int64(s.InFlightCount)
-	c.Deferred += int64(s.DeferredCount)
-	c.Clients = max(c.Clients, s.ClientCount) // a consumer is attached to every partition
-	c.Lag = max(c.Lag, lag)
-	c.Paused = c.Paused || s.Paused
-}
-
-func (r *topicRow) worked(done nsqd.Work) {
-	r.Messages += done.Messages
-	r.Bytes += done.Bytes
+// worked adds the work of this process as the leader of a partition.
+func (s *sample) worked(done nsqd.Work) {
+	s.Put += done.Messages
+	s.PutBytes += done.Bytes
 	for name, w := range done.Channels {
-		c := r.channel(name)
+		c := s.channel(name)
 		c.Requeued += w.Requeued
 		c.TimedOut += w.TimedOut
 		c.Filtered += w.Filtered

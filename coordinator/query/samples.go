@@ -21,38 +21,82 @@ type led struct {
 	epoch  uint64
 }
 
-// Samples returns the topics that have partitions led by this broker, sorted by name. A topic or a channel, if named,
-// selects one.
-// Only a sample of a named channel has its partitions. No message is read.
-func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
-	byName := map[string]*sample{}
-	now := time.Now()
-	for _, p := range i.o.Engine.Partitions() {
-		if !p.Leading() || p.Trashed() || topic != "" && p.Topic() != topic {
-			continue
-		}
-		s := byName[p.Topic()]
-		if s == nil {
-			s = &sample{TopicSample: api.TopicSample{Topic: p.Topic()}}
-			byName[p.Topic()] = s
-		}
-		i.sample(s, p, channel, now)
+// samples are topics that are being added up, by name.
+type samples map[string]*sample
+
+type sample struct {
+	api.TopicSample
+	at map[string]int // places in Channels
+}
+
+func (s samples) of(topic string) *sample {
+	x := s[topic]
+	if x == nil {
+		x = &sample{TopicSample: api.TopicSample{Topic: topic}, at: map[string]int{}}
+		s[topic] = x
 	}
-	out := make([]api.TopicSample, 0, len(byName))
-	for name, s := range byName {
-		if state, ok := i.o.Catalog.Topic(name); ok {
-			s.Paused = state.Paused
-		}
-		out = append(out, s.TopicSample)
+	return x
+}
+
+func (s samples) list() []api.TopicSample {
+	out := make([]api.TopicSample, 0, len(s))
+	for _, x := range s {
+		out = append(out, x.TopicSample)
 	}
 	slices.SortFunc(out, func(a, b api.TopicSample) int { return cmp.Compare(a.Topic, b.Topic) })
 	return out
 }
 
-// sample is a TopicSample that is being added up.
-type sample struct {
-	api.TopicSample
-	at map[string]int // places in Channels
+func (s *sample) channel(name string) *api.ChannelSample {
+	at, ok := s.at[name]
+	if !ok {
+		at = len(s.Channels)
+		s.at[name] = at
+		s.Channels = append(s.Channels, api.ChannelSample{Channel: name})
+	}
+	return &s.Channels[at]
+}
+
+// add adds the state of a channel in a partition that is led here.
+func add(to *api.ChannelSample, c api.ChannelStats, lag time.Duration) {
+	to.Depth += c.Depth
+	to.InFlight += int64(c.InFlightCount)
+	to.Deferred += int64(c.DeferredCount)
+	to.Clients = max(to.Clients, c.ClientCount) // a consumer is attached to every partition
+	to.Paused = to.Paused || c.Paused
+	to.Ordered = to.Ordered || c.Ordered
+	to.Lag = max(to.Lag, lag)
+}
+
+// lag is the age of the oldest message that a channel has neither finished nor deferred, by the index of the log, without
+// reading a message. A message that came back (a requeue, a timeout, a consumer that left) is deferred from then on; while it
+// is in flight again, the time since its delivery counts.
+func (i *Inspector) lag(p *engine.Partition, c api.ChannelStats, now time.Time) time.Duration {
+	if !c.Lags {
+		return c.Held
+	}
+	r, ok := p.Store().Index().AtSequence(c.Oldest)
+	if !ok {
+		return c.Held
+	}
+	return max(now.Sub(time.UnixMilli(r.TimeMS)), c.Held) // clocks of brokers differ
+}
+
+// Samples returns the topics that have partitions led by this broker, sorted by name; topic and channel, if given, select one.
+// Only a sample of a named channel has its partitions. No message is read.
+func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
+	byName := samples{}
+	now := time.Now()
+	for _, p := range i.o.Engine.Partitions() {
+		if p.Leading() && !p.Trashed() && (topic == "" || p.Topic() == topic) {
+			i.sample(byName.of(p.Topic()), p, channel, now)
+		}
+	}
+	for name, s := range byName {
+		state, _ := i.o.Catalog.Topic(name)
+		s.Paused = state.Paused
+	}
+	return byName.list()
 }
 
 func (i *Inspector) sample(s *sample, p *engine.Partition, channel string, now time.Time) {
@@ -70,34 +114,15 @@ func (i *Inspector) sample(s *sample, p *engine.Partition, channel string, now t
 	}
 }
 
-func (s *sample) channel(name string) *api.ChannelSample {
-	at, ok := s.at[name]
-	if !ok {
-		if s.at == nil {
-			s.at = map[string]int{}
-		}
-		at = len(s.Channels)
-		s.at[name] = at
-		s.Channels = append(s.Channels, api.ChannelSample{Channel: name})
-	}
-	return &s.Channels[at]
-}
-
 func (i *Inspector) sampleChannel(to *api.ChannelSample, p *engine.Partition, c api.ChannelStats, detailed bool, now time.Time) {
 	lag := i.lag(p, c, now)
+	add(to, c, lag)
 	inFlight, deferred := int64(c.InFlightCount), int64(c.DeferredCount)
-	to.Depth += c.Depth
-	to.InFlight += inFlight
-	to.Deferred += deferred
 	if unfinished := uint64(c.Depth + inFlight + deferred); c.MessageCount > unfinished {
 		to.Finished += c.MessageCount - unfinished
 	}
 	to.Requeued += c.RequeueCount
 	to.TimedOut += c.TimeoutCount
-	to.Clients = max(to.Clients, c.ClientCount) // a consumer is attached to every partition
-	to.Paused = to.Paused || c.Paused
-	to.Ordered = to.Ordered || c.Ordered
-	to.Lag = max(to.Lag, lag)
 	if !detailed {
 		return
 	}

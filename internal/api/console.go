@@ -26,7 +26,8 @@ type ChannelSample struct {
 	Channel                   string
 	Depth, InFlight, Deferred int64
 	Finished                  uint64 // messages that the channel has passed; comparable as counts of the topic
-	Requeued, TimedOut        uint64 // since the leadership began
+	Requeued, TimedOut        uint64 // since the leadership began; for metrics.Queues by this process
+	Filtered, Expired         uint64 // by this process; only for metrics.Queues
 	Clients                   int
 	Paused, Ordered           bool
 	Lag                       time.Duration // age of the oldest message that is neither finished nor deferred

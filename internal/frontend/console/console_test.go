@@ -763,7 +763,7 @@ func TestReportsOfOtherBrokers(t *testing.T) {
 			return out
 		}
 		require.Empty(t, codes("n2"))
-		w.metrics.Refused(metrics.RefusedTCPUser) // those of n1
+		w.metrics.Add(metrics.RefusedTCPUser, 1) // those of n1
 		w.faults["n2"] = api.FaultSample{JournalBusy: 1500 * time.Millisecond}
 		w.faults["n3"] = api.FaultSample{Corrupt: 1}
 		w.consoles["n2"] = console.New(console.Options{Cluster: broker{w, "n2"}, Certificates: func() (map[string]time.Time, map[string]string) {
@@ -775,7 +775,7 @@ func TestReportsOfOtherBrokers(t *testing.T) {
 		w.faults["n2"] = api.FaultSample{}
 		time.Sleep(5 * time.Minute)
 		require.Equal(t, []string{health.CertificateExpires, health.CertificateUnusable, health.NetworkCorrupts}, codes("n1"))
-		w.metrics.Refused(metrics.RefusedTCPUser)
+		w.metrics.Add(metrics.RefusedTCPUser, 1)
 		require.Contains(t, codes("n1"), health.ClientsRefused, "again")
 		time.Sleep(time.Hour)
 		require.Equal(t, []string{health.CertificateExpires, health.CertificateUnusable}, codes("n1"))

@@ -83,7 +83,7 @@ func TestAppend(t *testing.T) {
 func TestAppendTakesTheLargestMessage(t *testing.T) {
 	const most = 1 << 20
 	s := newSite(t)
-	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0", Messages: settings.Messages{MaxMsgSize: most, MaxBodySize: most + 64, MaxDeferTimeout: time.Hour}},
+	h := httpapi.NSQD(httpapi.Options{InfoReply: httpapi.InfoReply{Version: "1.3.0"}, Messages: settings.Messages{MaxMsgSize: most, MaxBodySize: most + 64, MaxDeferTimeout: time.Hour}},
 		httpapi.Backend{Admin: s.cluster, Directory: s.cluster.Directory(), Publisher: s.cluster})
 	s.expect(h, "POST /topic/create?topic=t", "", "200")
 	m := msgstream.Message{Header: []byte(`{"h":"` + strings.Repeat("h", queue.MaxMessageHeader-8) + `"}`), Body: make([]byte, most)}

@@ -41,7 +41,7 @@ func (a *endpoints) reserve(r *http.Request, limit int64) (release func(), err e
 		size = int(limit) // the client does not say
 	}
 	if !share.Reserve(r.Context(), limits.Bodies, size) {
-		a.b.Recorder.Refused(metrics.RefusedHTTPMemory)
+		a.b.Recorder.Add(metrics.RefusedHTTPMemory, 1)
 		a.b.Recorder.Answered(outcome.ErrBusy)
 		return nil, putFailure(outcome.ErrBusy)
 	}
@@ -54,7 +54,7 @@ func (a *endpoints) bodyFailed(r *http.Request, byDefault error) error {
 	if b, ok := r.Body.(*timedBody); !ok || !b.late {
 		return byDefault
 	}
-	a.b.Recorder.Refused(metrics.RefusedHTTPSlow)
+	a.b.Recorder.Add(metrics.RefusedHTTPSlow, 1)
 	return fail(http.StatusRequestTimeout, fmt.Sprintf("the body arrives too slowly, nothing is stored: "+
 		"above %d KiB, %d bytes a second are required after %v", limits.Free>>10, limits.MinRate, limits.Grace))
 }
@@ -88,7 +88,7 @@ type boundedWriter struct {
 
 func (a *endpoints) bounded(w http.ResponseWriter, r *http.Request) *boundedWriter {
 	return &boundedWriter{ResponseWriter: w, r: r, share: a.shareOf(r), refuse: func(w http.ResponseWriter) {
-		a.b.Recorder.Refused(metrics.RefusedHTTPMemory)
+		a.b.Recorder.Add(metrics.RefusedHTTPMemory, 1)
 		a.refuse(w, r, unavailable(errMemory.Error()))
 	}}
 }

@@ -36,7 +36,7 @@ var (
 	}
 
 	// planRoutes show a change before it is made: GET at the paths whose POST makes it, with the same arguments.
-	planRoutes = ifHas(func(b *Backend) bool { return b.Planner != nil },
+	planRoutes = []Route{
 		get("/v1/topic/move", access.Observe, plan(readMove),
 			"The plan of a move; nothing is changed.", argsMove...).replies(api.Plan{}),
 		get("/v1/cluster/balance", access.Observe, plan(readBalance),
@@ -45,27 +45,17 @@ var (
 			argNode).replies(api.Plan{}),
 		get("/v1/broker/drain", access.Observe, plan(readDrain), "The plan of a drain; nothing is changed.",
 			argNode, argDrainReplicas).replies(api.Plan{}),
-	)
+	}
 
-	invitationRoutes = ifHas(func(b *Backend) bool { return b.Admission != nil },
+	invitationRoutes = []Route{
 		get("/v1/cluster/invite", access.AdministerCluster, (*endpoints).invitations, "The brokers that may join now.").
 			replies(InvitationsView{}).local(),
 		post("/v1/cluster/invite", access.AdministerCluster, (*endpoints).invite,
 			"Let a broker of this name join the running cluster with embedded etcd, for a time.",
 			argNode, durationArg("for", "how long (1h), at most 168h"),
 			boolArg("withdraw", "end the invitation")).replies(Invitation{}),
-	)
-)
-
-func plan(read func(*request) api.Operation) endpoint {
-	return func(a *endpoints, q *request) (any, error) {
-		op := read(q)
-		if q.err != nil {
-			return nil, q.err
-		}
-		return a.b.Planner.Plan(q.Context(), op)
 	}
-}
+)
 
 func readBalance(*request) api.Operation { return api.Balance{} }
 

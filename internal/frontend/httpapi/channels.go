@@ -39,7 +39,7 @@ var (
 )
 
 // channelRoutes are the operations on channels, and what is known of them.
-var channelRoutes = slices.Concat([]Route{
+var channelRoutes = []Route{
 	post("/channel/create", access.Administer, do(readCreateChannel),
 		"Create a channel. It receives the messages that are published from now on; the first channel of a topic receives "+
 			"all. The lookup port creates the topic, too.", argsNewChannel...).
@@ -57,7 +57,6 @@ var channelRoutes = slices.Concat([]Route{
 	alsoNeeds(deadLetters, post("/v1/channel/policy", access.Administer, do(readPolicy),
 		"Change the treatment of messages that fail, and "+
 			"the filter. A missing part stays, an empty one is cleared.", argsPolicy...)),
-}, ifHas(func(b *Backend) bool { return b.Channels != nil },
 	get("/v1/channel/policy", access.Discover, (*endpoints).policy,
 		"The treatment of messages that fail, and the filter.", argTopicName, argChannel).replies(api.ChannelPolicy{}),
 	get("/v1/topic/channels", access.Discover, (*endpoints).channelViews, "The channels of a topic, with their order and state. "+
@@ -65,23 +64,23 @@ var channelRoutes = slices.Concat([]Route{
 	get("/v1/topic/positions", access.Discover, (*endpoints).positions,
 		"The position of each durable channel of a topic in each partition.",
 		argTopic).replies(positionsReply{}),
-	post("/v1/channel/seek", access.Administer, (*endpoints).seek,
+	post("/v1/channel/seek", access.Administer, reading(readSeek, (*endpoints).seek),
 		"Move a channel, so that it delivers messages again or skips them. A sequence beyond the end of a partition, or a "+
 			"time in the future, is refused: nothing is moved in any partition.",
 		argsSeek...).replies(api.SeekResult{}),
-	post("/v1/channel/finish", access.Administer, (*endpoints).finishElsewhere,
+	post("/v1/channel/finish", access.Administer, reading(readFinishElsewhere, (*endpoints).finishElsewhere),
 		"Finish messages of one partition for a channel without consumers, because another channel has finished their "+
 			"originals; nsqctl mirror and import use it. The channel never moves back. Messages that it has delivered or "+
 			"deferred stay.", argsFinish...).replies(api.FinishedElsewhere{}),
-	get("/v1/channel/deferred", access.Administer, (*endpoints).deferred, "Deferred messages, by deadline.",
+	get("/v1/channel/deferred", access.Administer, reading((*request).listed, (*endpoints).deferred), "Deferred messages, by deadline.",
 		argTopicName, argChannel, argListed).replies(deferredReply{}),
-	post("/v1/channel/deferred/cancel", access.Administer, (*endpoints).cancelDeferred,
+	post("/v1/channel/deferred/cancel", access.Administer, reading((*request).messageIDs, (*endpoints).cancelDeferred),
 		"Finish deferred messages.", argsMessages...).
 		replies(cancelledReply{}),
-	post("/v1/channel/redrive", access.Administer, (*endpoints).redrive,
+	post("/v1/channel/redrive", access.Administer, reading((*request).listed, (*endpoints).redrive),
 		"Move messages back from the dead-letter topic to the channel.",
 		argTopicName, argChannel, argListed).replies(redrivenReply{}),
-))
+}
 
 // alsoNeeds returns a route that requires further rights.
 func alsoNeeds(also func(url.Values) []guard.Need, r Route) Route { r.also = also; return r }
@@ -169,19 +168,20 @@ func (a *endpoints) positions(q *request) (any, error) {
 	return positionsReply{list(all)}, err
 }
 
-func (a *endpoints) seek(q *request) (any, error) {
+func readSeek(q *request) api.SeekChannel {
 	op := api.SeekChannel{Topic: q.topic(), Channel: q.channel(), To: q.text("to")}
 	if op.To == "" {
 		q.reject("to", "must be earliest, latest, a time or a sequence")
 	}
 	op.Partition, op.DryRun = q.partition(), q.boolean("dry_run")
-	if q.err != nil {
-		return nil, q.err
-	}
+	return op
+}
+
+func (a *endpoints) seek(q *request, op api.SeekChannel) (any, error) {
 	return a.b.Channels.Seek(q.Context(), op)
 }
 
-func (a *endpoints) finishElsewhere(q *request) (any, error) {
+func readFinishElsewhere(q *request) api.FinishElsewhere {
 	op := api.FinishElsewhere{Topic: q.topic(), Channel: q.channel(), Partition: q.partition(), TopicID: q.topicID("topic_id")}
 	for _, text := range q.values["span"] {
 		first, end, _ := strings.Cut(text, "-")
@@ -195,36 +195,27 @@ func (a *endpoints) finishElsewhere(q *request) (any, error) {
 	if len(op.Spans) == 0 {
 		q.reject("span", "must be FROM-END, and is missing")
 	}
-	if q.err != nil {
-		return nil, q.err
-	}
+	return op
+}
+
+func (a *endpoints) finishElsewhere(q *request, op api.FinishElsewhere) (any, error) {
 	return a.b.Channels.FinishElsewhere(q.Context(), op)
 }
 
-func (a *endpoints) deferred(q *request) (any, error) {
-	limit := q.number("limit", defaultListed)
-	if q.err != nil {
-		return nil, q.err
-	}
+func (q *request) listed() int { return q.number("limit", defaultListed) }
+
+func (a *endpoints) deferred(q *request, limit int) (any, error) {
 	all, err := a.b.Channels.Deferred(q.Context(), q.topic(), q.channel(), limit)
 	return deferredReply{all}, err
 }
 
-func (a *endpoints) cancelDeferred(q *request) (any, error) {
-	ids := q.messageIDs("id")
-	if q.err != nil {
-		return nil, q.err
-	}
+func (a *endpoints) cancelDeferred(q *request, ids []api.MessageID) (any, error) {
 	cancelled, err := a.b.Channels.CancelDeferred(q.Context(), q.topic(), q.channel(), ids)
 	return cancelledReply{cancelled}, err
 }
 
 // redrive answers with the number of redriven messages, also after an error.
-func (a *endpoints) redrive(q *request) (any, error) {
-	limit := q.number("limit", defaultListed)
-	if q.err != nil {
-		return nil, q.err
-	}
+func (a *endpoints) redrive(q *request, limit int) (any, error) {
 	need := guard.Need{Right: access.Administer, Topic: q.topic()}
 	ctx, end := identityOf(q.Request).While(q.Context(), need) // it may take long
 	defer end()

@@ -37,7 +37,7 @@ var (
 )
 
 // consoleRoutes serve the page for operators.
-var consoleRoutes = ifHas(func(b *Backend) bool { return b.Console != nil },
+var consoleRoutes = []Route{
 	get("/v1/console/overview", access.Observe, func(a *endpoints, q *request) (any, error) {
 		return a.b.Console.Overview(q.Context()), nil
 	}, "The whole cluster in one answer: is it safe, which broker is the cause, which channels are behind, the changes of the "+
@@ -51,31 +51,31 @@ var consoleRoutes = ifHas(func(b *Backend) bool { return b.Console != nil },
 	}, "A broker: its partitions, its events, and whether it may be stopped now.",
 		textArg("broker", "the broker").orMissing("MISSING_ARG_BROKER")).
 		replies(console.BrokerDetail{}).local(),
-	get("/v1/console/topics", access.Observe, (*endpoints).consoleTopics,
+	get("/v1/console/topics", access.Observe, reading((*request).page, (*endpoints).consoleTopics),
 		"Topics, in pages.", argsPage...).replies(console.Topics{}),
 	get("/v1/console/topic", access.Observe, func(a *endpoints, q *request) (any, error) {
 		return found(a.b.Console.Topic(q.Context(), q.topic()))
 	}, "A topic with its channels and partitions.", argTopic).replies(console.TopicDetail{}),
-	get("/v1/console/channels", access.Observe, (*endpoints).consoleChannels, "Channels, in pages.",
+	get("/v1/console/channels", access.Observe, reading((*request).page, (*endpoints).consoleChannels), "Channels, in pages.",
 		append([]Argument{textArg("topic", "only channels of this topic")}, argsPage...)...).replies(console.Channels{}),
 	get("/v1/console/channel", access.Observe, func(a *endpoints, q *request) (any, error) {
 		return found(a.b.Console.Channel(q.Context(), q.topic(), q.channel()))
 	},
 		"A channel: its clients, its oldest message, and its state in each partition.",
 		argTopicName, argChannel).replies(console.ChannelDetail{}),
-	get("/v1/console/partition", access.Observe, (*endpoints).consolePartition,
+	get("/v1/console/partition", access.Observe, reading((*request).partition, (*endpoints).consolePartition),
 		"A partition: its replicas with their ends and lags, and its history.",
 		argTopic, argPartition).replies(console.PartitionDetail{}),
-	get("/v1/console/events", access.Observe, (*endpoints).consoleEvents,
+	get("/v1/console/events", access.Observe, reading(readEvents, (*endpoints).consoleEvents),
 		"The events of the last 24 hours, newest first: elections, changes of in-sync sets, alarms, brokers that join or "+
 			"leave; for administrators of the cluster also the audit.", argsEvents...).
 		replies(console.Events{}),
-	get("/v1/console/series", access.Observe, (*endpoints).consoleSeries,
+	get("/v1/console/series", access.Observe, reading(readSeries, (*endpoints).consoleSeries),
 		"The last hour in steps of ten seconds: of the cluster, a broker, a topic or a channel. null is a point without a "+
 			"value.", textArg("topic", "a topic"), textArg("channel", "a channel of the topic"),
 		textArg("broker", "a broker"), numberArg("minutes", "the last minutes, 1 to 60 (60)").between(1, defaultMinutes)).
 		replies(console.Series{}),
-)
+}
 
 // found replaces the errors of brokers and partitions that do not exist.
 func found(reply any, err error) (any, error) {
@@ -88,34 +88,20 @@ func found(reply any, err error) (any, error) {
 	return reply, err
 }
 
-func (a *endpoints) consoleTopics(q *request) (any, error) {
-	page := q.page()
-	if q.err != nil {
-		return nil, q.err
-	}
+func (a *endpoints) consoleTopics(q *request, page console.Page) (any, error) {
 	return a.b.Console.Topics(q.Context(), page), nil
 }
 
-func (a *endpoints) consoleChannels(q *request) (any, error) {
-	page := q.page()
-	if q.err != nil {
-		return nil, q.err
-	}
+func (a *endpoints) consoleChannels(q *request, page console.Page) (any, error) {
 	return a.b.Console.Channels(q.Context(), q.topic(), page), nil
 }
 
-func (a *endpoints) consolePartition(q *request) (any, error) {
-	partition := q.partition()
-	if q.err != nil {
-		return nil, q.err
-	}
+func (a *endpoints) consolePartition(q *request, partition int) (any, error) {
 	return found(a.b.Console.Partition(q.Context(), q.topic(), uint16(partition)))
 }
 
-func (a *endpoints) consoleEvents(q *request) (any, error) {
-	of := console.EventsOf{
-		Topic: q.topic(), Broker: ident.Node(q.text("broker")), Audit: a.administers(q), Limit: q.number("limit", defaultEvents),
-	}
+func readEvents(q *request) console.EventsOf {
+	of := console.EventsOf{Topic: q.topic(), Broker: ident.Node(q.text("broker")), Limit: q.number("limit", defaultEvents)}
 	if text := q.text("since_ms"); text != "" {
 		var err error
 		if of.SinceMS, err = strconv.ParseInt(text, 10, 64); err != nil {
@@ -130,31 +116,26 @@ func (a *endpoints) consoleEvents(q *request) (any, error) {
 			}
 		}
 	}
-	if q.err != nil {
-		return nil, q.err
-	}
+	return of
+}
+
+// consoleEvents includes the audit only for an administrator of the cluster.
+func (a *endpoints) consoleEvents(q *request, of console.EventsOf) (any, error) {
+	of.Audit = allow(q.Request, guard.Need{Right: access.AdministerCluster}) == nil
 	return a.b.Console.Events(q.Context(), of), nil
 }
 
-// administers reports whether the client of a request administers the cluster.
-func (a *endpoints) administers(q *request) bool {
-	if a.b.Guard == nil {
-		return true
-	}
-	s := identityOf(q.Request)
-	return s != nil && s.Allow(q.Context(), guard.Need{Right: access.AdministerCluster}) == nil
-}
-
-func (a *endpoints) consoleSeries(q *request) (any, error) {
+func readSeries(q *request) console.SeriesOf {
 	of := console.SeriesOf{
 		Topic: q.topic(), Channel: q.channel(), Broker: ident.Node(q.text("broker")), Minutes: q.number("minutes", defaultMinutes),
 	}
 	if of.Channel != "" && of.Topic == "" {
 		q.fail("channel requires topic")
 	}
-	if q.err != nil {
-		return nil, q.err
-	}
+	return of
+}
+
+func (a *endpoints) consoleSeries(q *request, of console.SeriesOf) (any, error) {
 	return found(a.b.Console.Series(q.Context(), of))
 }
 

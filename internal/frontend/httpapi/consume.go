@@ -48,7 +48,7 @@ var (
 )
 
 // consumerRoutes serve clients that consume by HTTP requests.
-var consumerRoutes = ifHas(func(b *Backend) bool { return b.Consumers != nil },
+var consumerRoutes = []Route{
 	post("/v1/consume", access.Consume, (*endpoints).consume,
 		"Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream "+
 			"for a stream. Guide: docs/guide/consume-with-curl.md.", argsConsume...).
@@ -64,7 +64,7 @@ var consumerRoutes = ifHas(func(b *Backend) bool { return b.Consumers != nil },
 	post("/v1/touch", access.Consume, settle(api.VerbTouch, func(n int) any { return touchedReply{n} }),
 		"Restart the timeouts of messages by their receipts. Answers as /v1/finish.", argsReceipts...).
 		reads(helpReceipts).replies(touchedReply{}).fails("MISSING_ARG_RECEIPT", "BAD_BODY"),
-)
+}
 
 type (
 	finishedReply struct {

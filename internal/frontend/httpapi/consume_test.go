@@ -46,7 +46,7 @@ func newPolled(t *testing.T, o consume.Options) *polled {
 	sessions := consume.New(o, cluster, nil)
 	t.Cleanup(sessions.Stop)
 	options := httpapi.Options{
-		Version: "1.3.0", StartTime: time.Unix(1700000000, 0), Connection: settings.Connection{MaxRdyCount: 2500},
+		InfoReply: httpapi.InfoReply{Version: "1.3.0"}, StartTime: time.Unix(1700000000, 0), Connection: settings.Connection{MaxRdyCount: 2500},
 		Messages: settings.Messages{MaxMsgSize: 1000, MaxBodySize: 10000, MsgTimeout: time.Minute, MaxMsgTimeout: 15 * time.Minute, MaxReqTimeout: time.Hour},
 	}
 	return &polled{t, cluster, httpapi.NSQD(options, httpapi.Backend{

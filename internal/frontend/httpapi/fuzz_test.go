@@ -107,7 +107,7 @@ func (s *fuzzed) renew() {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
 		Users:   s.users, Consumers: s.polls, Guard: guard.New(guard.Options{Users: s.users, Log: log}),
 	}
-	o := httpapi.Options{Version: "1.3.0", StartTime: time.Unix(1700000000, 0), Connection: settings.Connection{MaxRdyCount: 5},
+	o := httpapi.Options{InfoReply: httpapi.InfoReply{Version: "1.3.0"}, StartTime: time.Unix(1700000000, 0), Connection: settings.Connection{MaxRdyCount: 5},
 		Messages: settings.Messages{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, MsgTimeout: time.Second, MaxMsgTimeout: time.Second, MaxReqTimeout: time.Second}}
 	s.handlers = [2]http.Handler{httpapi.NSQD(o, b), httpapi.Lookup(o, b)}
 }

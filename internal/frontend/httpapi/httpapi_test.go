@@ -39,8 +39,11 @@ func newSite(t *testing.T) *site {
 	s := &site{t: t, cluster: edgetest.New(), config: &config{level: "info"}}
 	t.Cleanup(s.cluster.Close)
 	o := httpapi.Options{
-		Version: "1.3.0", LockstepVersion: "0.1.0-dev", Commit: "abc", FeatureLevel: 1, NodeName: "n1", Durability: "sync", BroadcastAddress: "b", Hostname: "h",
-		TCPPort: 1, HTTPPort: 2, StartTime: time.Unix(1700000000, 0),
+		InfoReply: httpapi.InfoReply{
+			Version: "1.3.0", LockstepVersion: "0.1.0-dev", Commit: "abc", FeatureLevel: 1, NodeName: "n1", Durability: "sync", BroadcastAddress: "b", Hostname: "h",
+			TCPPort: 1, HTTPPort: 2,
+		},
+		StartTime:  time.Unix(1700000000, 0),
 		Messages:   settings.Messages{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour},
 		Connection: settings.Connection{MaxHeartbeatInterval: time.Minute, MaxOutputBufferSize: 65536, MaxOutputBufferTimeout: 30 * time.Second, MaxDeflateLevel: 6},
 	}
@@ -360,7 +363,7 @@ func (follower) Topics(string, string, bool) []api.TopicStats { return nil }
 func TestStatsOfATopicThatOthersLead(t *testing.T) {
 	s := newSite(t)
 	require.NoError(t, s.cluster.Do(t.Context(), api.CreateTopic{Topic: "t"}))
-	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0"}, httpapi.Backend{Stats: follower{}, Directory: s.cluster.Directory()})
+	h := httpapi.NSQD(httpapi.Options{InfoReply: httpapi.InfoReply{Version: "1.3.0"}}, httpapi.Backend{Stats: follower{}, Directory: s.cluster.Directory()})
 	for query, want := range map[string]string{
 		"topic=t&channel=nope": "[]", "topic=t": "[]", "topic=other": "null", "topic=other&channel=nope": "null",
 	} {
@@ -384,7 +387,7 @@ func (busy) Topics(string, string, bool) []api.TopicStats {
 
 // TestStatsText: these lines are those of a stock nsqd with the same numbers.
 func TestStatsText(t *testing.T) {
-	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0"}, httpapi.Backend{Stats: busy{}, Producers: func() []api.ClientStats {
+	h := httpapi.NSQD(httpapi.Options{InfoReply: httpapi.InfoReply{Version: "1.3.0"}}, httpapi.Backend{Stats: busy{}, Producers: func() []api.ClientStats {
 		return []api.ClientStats{{
 			Hostname: "host", RemoteAddress: "10.0.0.1:5001", Version: "V2", PubCounts: []api.PubCount{{Topic: "t", Count: 7}},
 		}}
@@ -404,7 +407,7 @@ func TestStatsText(t *testing.T) {
 // with a stock nsqd, without the counts of the other topic.
 func TestStatsOfATopicCountItsPuts(t *testing.T) {
 	counts := []api.PubCount{{Topic: "a", Count: 7}}
-	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0"}, httpapi.Backend{Stats: busy{}, Producers: func() []api.ClientStats {
+	h := httpapi.NSQD(httpapi.Options{InfoReply: httpapi.InfoReply{Version: "1.3.0"}}, httpapi.Backend{Stats: busy{}, Producers: func() []api.ClientStats {
 		return []api.ClientStats{{ClientID: "p", PubCounts: counts}}
 	}})
 	for query, counted := range map[string]bool{"": true, "&topic=a": true, "&topic=b": false} {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -33,8 +32,8 @@ var (
 	}
 	argTopicOnly = textArg("topic", "the topic").must()
 
-	// replicaRoutes show the content of replicas.
-	replicaRoutes = slices.Concat(ifHas(func(b *Backend) bool { return b.Inspector != nil },
+	// replicaRoutes show the content of replicas, and recover a partition from one.
+	replicaRoutes = []Route{
 		get("/v1/topic/peek", access.Consume, (*endpoints).peek,
 			"Messages of a topic, consumed or not. Channels are not affected.",
 			argTopicOnly, textArg("topic_id", argTopicID.Help), numberArg("partition", "the partition"), textArg("from", api.Places),
@@ -46,20 +45,16 @@ var (
 			"Checksums of the batches of a replica on this broker, for nsqctl check.",
 			argTopicOnly, numberArg("partition", "the partition").must(), numberArg("from", "the byte offset of the first batch")).
 			replies(api.Digest{}).local().fails("INVALID_REQUEST"),
-	), ifHas(func(b *Backend) bool { return b.Tracer != nil },
-		get("/v1/trace", access.Consume, (*endpoints).trace,
+		get("/v1/trace", access.Consume, reading((*request).messageIDs, (*endpoints).trace),
 			"The state of one message in the log and in every channel, as its leader has it now.",
 			argTopic, argMessageID).replies(api.MessageTrace{}),
-	))
-
-	recoveryRoutes = ifHas(func(b *Backend) bool { return b.Recovery != nil },
 		audited(get("/v1/topic/recover", access.AdministerCluster, (*endpoints).recover,
 			"The replicas of a partition whose in-sync set is lost.",
 			argsRecovery...).replies(api.Remains{}).fails("INVALID_PARTITION")),
 		post("/v1/topic/recover", access.AdministerCluster, (*endpoints).recover,
 			"Continue with one replica of a partition whose in-sync set is lost: acknowledged messages that it does not have "+
 				"are lost.", argsRecovery...).replies(api.Remains{}).fails("INVALID_PARTITION"),
-	)
+	}
 )
 
 func audited(r Route) Route { r.Audited = true; return r }
@@ -137,11 +132,7 @@ func (a *endpoints) digest(q *request) (any, error) {
 	return inLine(d, err, "TOPIC_NOT_FOUND", http.StatusInternalServerError)
 }
 
-func (a *endpoints) trace(q *request) (any, error) {
-	ids := q.messageIDs("id")
-	if q.err != nil {
-		return nil, q.err
-	}
+func (a *endpoints) trace(q *request, ids []api.MessageID) (any, error) {
 	return a.b.Tracer.Trace(q.Context(), q.topic(), ids[0])
 }
 

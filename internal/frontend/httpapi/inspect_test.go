@@ -101,6 +101,4 @@ func TestReplicaEndpoints(t *testing.T) {
 		require.Equal(t, "application/json; charset=utf-8", answer.Header.Get("Content-Type"))
 		require.NotContains(t, answer.Header, http.CanonicalHeaderKey("X-NSQ-Content-Type"))
 	}
-	without := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{})
-	require.Equal(t, 404, do(without, "GET", "/v1/topic/peek?topic=t", "").StatusCode)
 }

@@ -429,7 +429,7 @@ func (s *site) full(t *testing.T) http.Handler {
 	consumers := consume.New(consume.Options{}, s.cluster, nil)
 	t.Cleanup(consumers.Stop)
 	h := httpapi.NSQD(httpapi.Options{
-		Version: "1.3.0", NodeName: "n1", Messages: settings.Messages{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour}, StartTime: time.Unix(1700000000, 0),
+		InfoReply: httpapi.InfoReply{Version: "1.3.0", NodeName: "n1"}, Messages: settings.Messages{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour}, StartTime: time.Unix(1700000000, 0),
 	}, httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
 		Inspector: &replicas{}, Recovery: &replicas{}, Admission: admission.New(admission.Options{}), Planner: planned{}, Console: newConsole(), Config: s.config, Log: log, Metrics: http.NotFoundHandler(),

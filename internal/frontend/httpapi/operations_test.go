@@ -51,7 +51,7 @@ func newValues(t *testing.T, values ...string) (l option.Change[option.Topic]) {
 // NSQ alone ignore unknown ones.
 func TestOperationsAreRead(t *testing.T) {
 	a := &asked{}
-	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a})
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a, Directory: oneTopic{}})
 	for target, want := range map[string]api.Operation{
 		"/topic/create?topic=t&partitions=": api.CreateTopic{Topic: "t"},
 		"/topic/create?topic=t&partitions=2&replication_factor=3&min_in_sync=1&ordered=true&retention_time=1s&message_ttl=0&max_bytes=7&durability=replicated": api.CreateTopic{
@@ -99,7 +99,7 @@ func TestOperationsAreRead(t *testing.T) {
 // TestMalformedArguments: an argument that cannot be read, or is missing, is refused with a sentence.
 func TestMalformedArguments(t *testing.T) {
 	a := &asked{}
-	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a})
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a, Directory: oneTopic{}})
 	for target, want := range map[string]string{
 		"/topic/create?topic=t&partitions=0":                                  "partitions must be a positive number",
 		"/topic/create?topic=t&partitions=-1":                                 "partitions must be a positive number",
@@ -137,7 +137,7 @@ func TestMalformedArguments(t *testing.T) {
 // TestADeletionOfNSQAdminIsOneOfMany: nsqadmin asks every broker, other clients mean the topic that is there.
 func TestADeletionOfNSQAdminIsOneOfMany(t *testing.T) {
 	a := &asked{}
-	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a})
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a, Directory: oneTopic{}})
 	r := httptest.NewRequest("POST", "/topic/delete?topic=t", nil)
 	r.Header.Set("Accept", "application/vnd.nsq; version=1.0")
 	h.ServeHTTP(httptest.NewRecorder(), r)

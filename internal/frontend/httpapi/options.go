@@ -19,24 +19,33 @@ import (
 
 // Options holds the values that the API reports and the limits that it enforces.
 type Options struct {
-	Version          string // of NSQ; clients parse it
-	LockstepVersion  string
-	Commit           string
-	FeatureLevel     int // of the build
-	NodeName         string
-	NodeID           int64  // --node-id
-	Durability       string // "sync" or "replicated"
-	BroadcastAddress string
-	Hostname         string
-	TCPPort          int // listening ports; -1 for a unix socket
-	HTTPPort         int
-	HTTPSPort        int // for clients that must use TLS
-	StartTime        time.Time
-
+	InfoReply
+	StartTime time.Time
 	config.Messages
 	config.Connection
+}
 
-	TopologyZone, TopologyRegion string
+// InfoReply is the answer of /info, with durations in nanoseconds, as in NSQ. The fields after topology_region are not in NSQ. The
+// API fills in the start time and the limits.
+type InfoReply struct {
+	Version                string `json:"version"` // of NSQ; clients parse it
+	BroadcastAddress       string `json:"broadcast_address"`
+	Hostname               string `json:"hostname"`
+	HTTPPort               int    `json:"http_port"` // listening ports; -1 for a unix socket
+	TCPPort                int    `json:"tcp_port"`
+	StartTime              int64  `json:"start_time"`
+	MaxHeartbeatInterval   int64  `json:"max_heartbeat_interval"`
+	MaxOutputBufferSize    int64  `json:"max_output_buffer_size"`
+	MaxOutputBufferTimeout int64  `json:"max_output_buffer_timeout"`
+	MaxDeflateLevel        int    `json:"max_deflate_level"`
+	TopologyZone           string `json:"topology_zone"`
+	TopologyRegion         string `json:"topology_region"`
+	NodeName               string `json:"node_name"`
+	NodeID                 int64  `json:"node_id"`
+	Durability             string `json:"durability"` // "sync" or "replicated"
+	LockstepVersion        string `json:"lockstep_version"`
+	Commit                 string `json:"commit"`
+	FeatureLevel           int    `json:"feature_level"` // of the build
 }
 
 // settings reads and changes options at run time, by their names in the configuration file.

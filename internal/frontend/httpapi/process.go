@@ -7,7 +7,6 @@ import (
 	"net/http/pprof"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 
 	"github.com/julienschmidt/httprouter"
@@ -18,7 +17,7 @@ import (
 )
 
 // processRoutes are about the broker's process.
-var processRoutes = slices.Concat([]Route{
+var processRoutes = []Route{
 	get("/ping", access.Open, (*endpoints).ping,
 		"Does the broker take messages? 500 with the reason while it cannot store them, 503 while it does not serve yet.").
 		replies("").lenient().local().atLookup(func(*endpoints, *request) (any, error) { return probeOK, nil }),
@@ -30,24 +29,23 @@ var processRoutes = slices.Concat([]Route{
 		replies("").lenient().local(),
 	get("/info", access.Observe, (*endpoints).info,
 		"Version, addresses and limits of the broker. The lookup port answers with the version only.").
-		replies(infoReply{}).lenient().local().atLookup((*endpoints).lookupInfo),
+		replies(InfoReply{}).lenient().local().atLookup((*endpoints).lookupInfo),
 	get("/config/:opt", access.Observe, (*endpoints).getConfig, "The value of a setting, by its key in the settings file.").
 		replies("log_level").lenient().local().fails("INVALID_OPTION"),
 	put("/config/:opt", access.AdministerCluster, (*endpoints).putConfig,
 		"Change log_level or nsqlookupd_tcp_addresses until the next start.").
 		reads("the new value: text for log_level, a JSON list for addresses").
 		replies("log_level").lenient().local().fails("INVALID_OPTION", "INVALID_VALUE"),
-}, ifHas(func(b *Backend) bool { return b.Metrics != nil },
 	get("/metrics", access.Observe, func(a *endpoints, _ *request) (any, error) { return a.b.Metrics, nil },
 		"All metrics, in the text format of Prometheus.").replies("").lenient().local(),
-), ifHas(func(b *Backend) bool { return b.Page != nil }, // nothing in these files is about the cluster
 	pageRoute("/ui", "The web console, without data."),
 	pageRoute("/ui/app.js", "The console's program."),
 	pageRoute("/ui/app.css", "The console's style."),
 	pageRoute("/ui/icon.svg", "The console's icon."),
 	pageRoute("/ui/licences", "The licences of the console's libraries."),
-))
+}
 
+// pageRoute serves a file of the console. Nothing in these files is about the cluster.
 func pageRoute(path, summary string) Route {
 	serve := func(a *endpoints, _ *request) (any, error) { return a.b.Page, nil }
 	return get(path, access.Open, serve, summary).replies("").lenient().local()
@@ -169,37 +167,11 @@ func NotReady(why func() string) http.Handler {
 	})
 }
 
-// infoReply is the answer of /info.
-type infoReply struct {
-	Version                string `json:"version"`
-	BroadcastAddress       string `json:"broadcast_address"`
-	Hostname               string `json:"hostname"`
-	HTTPPort               int    `json:"http_port"`
-	TCPPort                int    `json:"tcp_port"`
-	StartTime              int64  `json:"start_time"`
-	MaxHeartbeatInterval   int64  `json:"max_heartbeat_interval"`
-	MaxOutputBufferSize    int64  `json:"max_output_buffer_size"`
-	MaxOutputBufferTimeout int64  `json:"max_output_buffer_timeout"`
-	MaxDeflateLevel        int    `json:"max_deflate_level"`
-	TopologyZone           string `json:"topology_zone"`
-	TopologyRegion         string `json:"topology_region"`
-	NodeName               string `json:"node_name"`
-	NodeID                 int64  `json:"node_id"`
-	Durability             string `json:"durability"`
-	LockstepVersion        string `json:"lockstep_version"`
-	Commit                 string `json:"commit"`
-	FeatureLevel           int    `json:"feature_level"`
-}
-
-// info has durations in nanoseconds, as in NSQ, and NSQ's version; the fields after topology_region are not in NSQ.
 func (a *endpoints) info(*request) (any, error) {
-	o := &a.opts
-	return infoReply{
-		o.Version, o.BroadcastAddress, o.Hostname, o.HTTPPort, o.TCPPort, o.StartTime.Unix(),
-		int64(o.MaxHeartbeatInterval), o.MaxOutputBufferSize, int64(o.MaxOutputBufferTimeout),
-		o.MaxDeflateLevel, o.TopologyZone, o.TopologyRegion, o.NodeName, o.NodeID, o.Durability,
-		o.LockstepVersion, o.Commit, o.FeatureLevel,
-	}, nil
+	i, c := a.opts.InfoReply, &a.opts.Connection
+	i.StartTime, i.MaxHeartbeatInterval, i.MaxDeflateLevel = a.opts.StartTime.Unix(), int64(c.MaxHeartbeatInterval), c.MaxDeflateLevel
+	i.MaxOutputBufferSize, i.MaxOutputBufferTimeout = c.MaxOutputBufferSize, int64(c.MaxOutputBufferTimeout)
+	return i, nil
 }
 
 // lookupInfo is /info of nsqlookupd.
@@ -210,10 +182,8 @@ func (a *endpoints) lookupInfo(*request) (any, error) {
 func optionName(q *request) string { return httprouter.ParamsFromContext(q.Context()).ByName("opt") }
 
 func (a *endpoints) getConfig(q *request) (any, error) {
-	if a.b.Config != nil {
-		if v, ok := a.b.Config.Get(optionName(q)); ok {
-			return v, nil
-		}
+	if v, ok := a.b.Config.Get(optionName(q)); ok {
+		return v, nil
 	}
 	return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
 }
@@ -230,9 +200,6 @@ func (a *endpoints) putConfig(q *request) (any, error) {
 	}
 	if len(body) == 0 || int64(len(body)) > limit {
 		return nil, fail(http.StatusRequestEntityTooLarge, "INVALID_VALUE")
-	}
-	if a.b.Config == nil {
-		return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
 	}
 	switch optionName(q) {
 	case "nsqlookupd_tcp_addresses":

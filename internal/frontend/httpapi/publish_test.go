@@ -31,7 +31,7 @@ func TestMultiPutLargerThanABatch(t *testing.T) {
 	log.SetOutput(io.Discard)
 	cluster := edgetest.New()
 	t.Cleanup(cluster.Close)
-	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0", Messages: settings.Messages{MaxMsgSize: 32 << 20, MaxBodySize: 128 << 20, MaxDeferTimeout: time.Hour}},
+	h := httpapi.NSQD(httpapi.Options{InfoReply: httpapi.InfoReply{Version: "1.3.0"}, Messages: settings.Messages{MaxMsgSize: 32 << 20, MaxBodySize: 128 << 20, MaxDeferTimeout: time.Hour}},
 		httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: log})
 	body := binary.BigEndian.AppendUint32(make([]byte, 0, 91<<20), 3)
 	for range 3 {
@@ -50,7 +50,7 @@ func withBodies(t *testing.T, maxMsgSize int64) (http.Handler, *limits.Budget) {
 	cluster := edgetest.New()
 	t.Cleanup(cluster.Close)
 	bodies := limits.New(1 << 20)
-	return httpapi.NSQD(httpapi.Options{Version: "1.3.0", Messages: settings.Messages{MaxMsgSize: maxMsgSize, MaxBodySize: 1 << 20, MaxDeferTimeout: time.Hour}},
+	return httpapi.NSQD(httpapi.Options{InfoReply: httpapi.InfoReply{Version: "1.3.0"}, Messages: settings.Messages{MaxMsgSize: maxMsgSize, MaxBodySize: 1 << 20, MaxDeferTimeout: time.Hour}},
 		httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: log, Memory: bodies}), bodies
 }
 

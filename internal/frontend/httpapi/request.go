@@ -309,11 +309,11 @@ func (q *request) topicID(name string) (id ident.TopicID) {
 }
 
 // messageIDs reads the ids of messages.
-func (q *request) messageIDs(name string) []api.MessageID {
-	ids := make([]api.MessageID, len(q.values[name]))
-	for i, text := range q.values[name] {
+func (q *request) messageIDs() []api.MessageID {
+	ids := make([]api.MessageID, len(q.values["id"]))
+	for i, text := range q.values["id"] {
 		if len(text) != len(ids[i]) {
-			q.reject(name, "")
+			q.reject("id", "")
 		}
 		copy(ids[i][:], text)
 	}

@@ -31,19 +31,43 @@ type Route struct {
 	Reply any
 	Uses  outcome.Uses // the outcomes that the answer may be
 
-	serve           endpoint            // at the HTTP port
-	lookup          endpoint            // at the lookup port; nil: it is not served there
-	lookupArguments []Argument          // at the lookup port; nil: Arguments
-	has             func(*Backend) bool // whether the broker has the part behind the route; nil: it always has
-	codes           []string            // further messages of the status 400
-	bodyFirst       bool                // the body is checked before the names in the arguments, as in nsqd
-	first           bool                // the secret for the first administrator is accepted in place of a right
+	serve           endpoint   // at the HTTP port
+	lookup          endpoint   // at the lookup port; nil: it is not served there
+	lookupArguments []Argument // at the lookup port; nil: Arguments
+	codes           []string   // further messages of the status 400
+	bodyFirst       bool       // the body is checked before the names in the arguments, as in nsqd
+	first           bool       // the secret for the first administrator is accepted in place of a right
 	also            func(url.Values) []guard.Need
 }
 
 // endpoint handles a request. The reply is a string (sent as text), nil (an empty body), an http.Handler that writes
 // the answer, or any other value (sent as JSON). Errors are *failure, or errors of internal/api.
 type endpoint func(a *endpoints, q *request) (reply any, err error)
+
+// reading is an endpoint that reads the arguments, and serves the request only if they are valid.
+func reading[T any](read func(*request) T, serve func(*endpoints, *request, T) (any, error)) endpoint {
+	return func(a *endpoints, q *request) (any, error) {
+		v := read(q)
+		if q.err != nil {
+			return nil, q.err
+		}
+		return serve(a, q, v)
+	}
+}
+
+// do serves a route by the operation that read makes of the request.
+func do(read func(*request) api.Operation) endpoint {
+	return reading(read, func(a *endpoints, q *request, op api.Operation) (any, error) {
+		return nil, a.b.Admin.Do(q.Context(), op)
+	})
+}
+
+// plan shows the effect of that operation.
+func plan(read func(*request) api.Operation) endpoint {
+	return reading(read, func(a *endpoints, q *request, op api.Operation) (any, error) {
+		return a.b.Planner.Plan(q.Context(), op)
+	})
+}
 
 func get(path string, right access.Right, serve endpoint, summary string, arguments ...Argument) Route {
 	return Route{
@@ -82,19 +106,11 @@ func (r Route) atLookup(e endpoint, arguments ...Argument) Route {
 // everywhere also serves the route at the lookup port.
 func (r Route) everywhere() Route { return r.atLookup(r.serve) }
 
-// ifHas returns routes that are served if the broker has a part.
-func ifHas(part func(*Backend) bool, routes ...Route) []Route {
-	for i := range routes {
-		routes[i].has = part
-	}
-	return routes
-}
-
 // Routes are the routes of a broker's HTTP port: nsqd's API, the endpoints of nsqlookupd that nsqd does not have, and
 // the cluster's own endpoints.
 func Routes() []Route {
 	return slices.Concat(lookupRoutes, processRoutes, statsRoutes, publishRoutes, consumerRoutes, topicRoutes, channelRoutes,
-		brokerRoutes, planRoutes, invitationRoutes, replicaRoutes, recoveryRoutes, userRoutes, sessionRoutes, consoleRoutes, profileRoutes)
+		brokerRoutes, planRoutes, invitationRoutes, replicaRoutes, userRoutes, sessionRoutes, consoleRoutes, profileRoutes)
 }
 
 // LookupRoutes are the routes of a separate lookup port: nsqlookupd's API.
@@ -167,9 +183,7 @@ func newRouter(o Options, b Backend, routes []Route) http.Handler {
 	inner.MethodNotAllowed = refuse(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
 	inner.PanicHandler = func(w http.ResponseWriter, r *http.Request, p any) { a.refuse(w, r, fmt.Errorf("panic: %v", p)) }
 	for i := range routes {
-		if r := &routes[i]; r.has == nil || r.has(&a.b) {
-			inner.Handler(r.Method, r.Path, a.handler(r))
-		}
+		inner.Handler(routes[i].Method, routes[i].Path, a.handler(&routes[i]))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -215,10 +229,6 @@ func (a *endpoints) handler(route *Route) http.Handler {
 
 // answer writes the answer of a route. Large answers are written with memory of the client's share.
 func (a *endpoints) answer(w http.ResponseWriter, q *request) {
-	if a.b.Memory == nil {
-		a.call(w, q)
-		return
-	}
 	bounded := a.bounded(w, q.Request)
 	a.call(bounded, q)
 	bounded.begin()

@@ -22,7 +22,7 @@ func cookieName(r *http.Request) string {
 
 // sessionRoutes are for browsers that sign in and out. They require no right; the endpoints note the sign-ins
 // in the audit.
-var sessionRoutes = ifHas(func(b *Backend) bool { return b.Guard != nil },
+var sessionRoutes = []Route{
 	get("/v1/session", access.Open, (*endpoints).currentSession,
 		"The client of this request, for a page: its identity, and whether it may observe and administer.").
 		replies(SessionView{}).local(),
@@ -31,7 +31,7 @@ var sessionRoutes = ifHas(func(b *Backend) bool { return b.Guard != nil },
 			"12 hours; 409 LOGIN_DISABLED while there are no users.").
 		replies(SessionView{}).lenient().local(),
 	post("/v1/session/logout", access.Open, (*endpoints).signOut, "End the session of the cookie.").lenient().local(),
-)
+}
 
 // SessionView is the answer of /v1/session.
 type SessionView struct {

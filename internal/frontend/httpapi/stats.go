@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 var statsRoutes = []Route{
@@ -28,7 +29,7 @@ type statsReply struct {
 	Health    string            `json:"health"`
 	StartTime int64             `json:"start_time"`
 	Topics    []api.TopicStats  `json:"topics"`
-	Memory    *memory           `json:"memory,omitempty"`
+	Memory    *metrics.Memory   `json:"memory,omitempty"`
 	Producers []api.ClientStats `json:"producers"`
 
 	began time.Time // StartTime, for text
@@ -49,7 +50,7 @@ func (a *endpoints) stats(q *request) (any, error) {
 	}
 	reply.Topics = normal(reply.Topics, clients, unknown)
 	if q.flag("include_mem", true) {
-		m := ReadMemory()
+		m := metrics.ReadMemory()
 		reply.Memory = &m
 	}
 	if clients {
@@ -67,7 +68,7 @@ func (a *endpoints) stats(q *request) (any, error) {
 
 // hasTopic reports whether the topic exists in the cluster. This broker need not lead a partition of it.
 func (a *endpoints) hasTopic(topic string) bool {
-	return a.b.Directory != nil && slices.Contains(a.b.Directory.Topics(), topic)
+	return slices.Contains(a.b.Directory.Topics(), topic)
 }
 
 // countsOf removes the counts of all other topics if the request names one.
@@ -126,11 +127,12 @@ func (s *statsReply) text() string {
 	return w.String()
 }
 
-func writeMemory(w io.Writer, m *memory) {
+func writeMemory(w io.Writer, m *metrics.Memory) {
 	fmt.Fprint(w, "\nMemory:\n")
-	row := func(name string, value uint64) { fmt.Fprintf(w, "   %-25s\t%d\n", name, value) }
-	m.Each(row)
-	row("gc_total_runs", uint64(m.GCTotalRuns))
+	for name, value := range m.Gauges() {
+		fmt.Fprintf(w, "   %-25s\t%d\n", name, value)
+	}
+	fmt.Fprintf(w, "   %-25s\t%d\n", "gc_total_runs", m.GCTotalRuns)
 }
 
 func writeTopic(w io.Writer, t *api.TopicStats) {
@@ -199,53 +201,4 @@ func nanoseconds(v float64) string {
 
 func connected(c *api.ClientStats) time.Duration {
 	return time.Since(time.Unix(c.ConnectTime, 0)).Round(time.Second)
-}
-
-// memory has the heap figures of /stats and statsd.
-type memory struct {
-	HeapObjects       uint64 `json:"heap_objects"`
-	HeapIdleBytes     uint64 `json:"heap_idle_bytes"`
-	HeapInUseBytes    uint64 `json:"heap_in_use_bytes"`
-	HeapReleasedBytes uint64 `json:"heap_released_bytes"`
-	GCPauseUsec100    uint64 `json:"gc_pause_usec_100"`
-	GCPauseUsec99     uint64 `json:"gc_pause_usec_99"`
-	GCPauseUsec95     uint64 `json:"gc_pause_usec_95"`
-	NextGCBytes       uint64 `json:"next_gc_bytes"`
-	GCTotalRuns       uint32 `json:"gc_total_runs"`
-}
-
-// ReadMemory measures the heap. It stops the world for some microseconds.
-func ReadMemory() memory {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	pauses := slices.Clone(m.PauseNs[:min(int(m.NumGC), len(m.PauseNs))])
-	slices.Sort(pauses)
-	return memory{
-		HeapObjects: m.HeapObjects, HeapIdleBytes: m.HeapIdle, HeapInUseBytes: m.HeapInuse,
-		HeapReleasedBytes: m.HeapReleased,
-		GCPauseUsec100:    percentile(pauses, 100) / 1000,
-		GCPauseUsec99:     percentile(pauses, 99) / 1000,
-		GCPauseUsec95:     percentile(pauses, 95) / 1000,
-		NextGCBytes:       m.NextGC, GCTotalRuns: m.NumGC,
-	}
-}
-
-// percentile returns a percentile of sorted values by the nearest rank.
-func percentile(sorted []uint64, percent int) uint64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[(len(sorted)*percent+99)/100-1]
-}
-
-// Each calls f for every value except the number of collections, in the order and with the names of /stats and statsd.
-func (m *memory) Each(f func(name string, value uint64)) {
-	f("heap_objects", m.HeapObjects)
-	f("heap_idle_bytes", m.HeapIdleBytes)
-	f("heap_in_use_bytes", m.HeapInUseBytes)
-	f("heap_released_bytes", m.HeapReleasedBytes)
-	f("gc_pause_usec_100", m.GCPauseUsec100)
-	f("gc_pause_usec_99", m.GCPauseUsec99)
-	f("gc_pause_usec_95", m.GCPauseUsec95)
-	f("next_gc_bytes", m.NextGCBytes)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // TestListsAreThoseOfNSQ: [] and null stand where NSQ's tools expect them.
@@ -50,7 +51,7 @@ func TestTextOfAnEmptyBroker(t *testing.T) {
 		require.Contains(t, s.text(), line)
 	}
 	require.NotContains(t, s.text(), "Memory")
-	m := ReadMemory()
+	m := metrics.ReadMemory()
 	s.Memory = &m
 	require.Contains(t, s.text(), "heap_in_use_bytes")
 }

@@ -95,17 +95,6 @@ func (q *request) topicOptions() (values option.Change[option.Topic]) {
 	return values
 }
 
-// do serves a route by the operation that read makes of the request.
-func do(read func(*request) api.Operation) endpoint {
-	return func(a *endpoints, q *request) (any, error) {
-		op := read(q)
-		if q.err != nil {
-			return nil, q.err
-		}
-		return nil, a.b.Admin.Do(q.Context(), op)
-	}
-}
-
 // nothing answers 200 without an effect.
 func nothing(*endpoints, *request) (any, error) { return nil, nil }
 
@@ -129,10 +118,8 @@ func (a *endpoints) createTopic(q *request) (any, error) {
 
 // settings returns the effective settings of a topic; nil: the topic has been deleted.
 func (a *endpoints) settings(topic string) any {
-	if a.b.Directory != nil {
-		if settings, ok := a.b.Directory.TopicSettings(topic); ok {
-			return settings
-		}
+	if settings, ok := a.b.Directory.TopicSettings(topic); ok {
+		return settings
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
-	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/option"
@@ -39,7 +38,7 @@ func quotaArg(name, help string) Argument {
 }
 
 // userRoutes serve `nsqctl user`, `nsqctl acl` and `nsqctl audit`.
-var userRoutes = ifHas(func(b *Backend) bool { return b.Users != nil && b.Guard != nil },
+var userRoutes = []Route{
 	firstToo(post("/v1/user/create", access.AdministerCluster, inTime((*endpoints).createUser),
 		"Create a user. The first administrator sends the secret in the file first-admin.token of the broker's data path as "+
 			"the bearer token. The answer has the token, once.",
@@ -50,7 +49,7 @@ var userRoutes = ifHas(func(b *Backend) bool { return b.Users != nil && b.Guard 
 	post("/v1/user/delete", access.AdministerCluster, inTime(func(a *endpoints, q *request) (any, error) {
 		return nil, a.b.Users.Delete(q.Context(), q.text("name"))
 	}), "Delete a user.", argUser),
-	post("/v1/user/quota", access.AdministerCluster, inTime((*endpoints).setQuota),
+	post("/v1/user/quota", access.AdministerCluster, inTime(reading(readQuota, (*endpoints).setQuota)),
 		"Change the quota of a user. A missing number stays, 0 means no limit. By default a user that does not administer the "+
 			"cluster may create 1,000 topics, 10,000 partitions and 10,000 channels.",
 		argsQuota...),
@@ -65,7 +64,7 @@ var userRoutes = ifHas(func(b *Backend) bool { return b.Users != nil && b.Guard 
 	get("/v1/audit", access.AdministerCluster, func(a *endpoints, _ *request) (any, error) {
 		return AuditView{a.b.Guard.Audit.Entries()}, nil
 	}, "The last audited actions at this broker, oldest first.").replies(AuditView{}).local(),
-)
+}
 
 // firstToo returns a route that also accepts the secret for the first administrator.
 func firstToo(r Route) Route { r.first = true; return r }
@@ -128,17 +127,18 @@ func (a *endpoints) rotateUser(q *request) (any, error) {
 	return NewToken{q.text("name"), token}, err
 }
 
-func (a *endpoints) setQuota(q *request) (any, error) {
+func readQuota(q *request) access.QuotaChange {
 	c := access.QuotaChange{
 		Topics: q.quota("topics"), Partitions: q.quota("partitions"), Channels: q.quota("channels"),
 		PutRate: q.rate("put_rate", option.MessageRate), PutBytesRate: q.rate("put_bytes_rate", option.ByteRate),
 	}
-	switch {
-	case q.err != nil:
-		return nil, q.err
-	case c == (access.QuotaChange{}):
-		return nil, fmt.Errorf("%w: name topics, partitions, channels, put_rate, put_bytes_rate, or more of them", outcome.ErrInvalid)
+	if c == (access.QuotaChange{}) {
+		q.fail("name topics, partitions, channels, put_rate, put_bytes_rate, or more of them")
 	}
+	return c
+}
+
+func (a *endpoints) setQuota(q *request, c access.QuotaChange) (any, error) {
 	return nil, a.b.Users.SetQuota(q.Context(), q.text("name"), c)
 }
 
@@ -179,10 +179,7 @@ func (a *endpoints) listUsers(*request) (any, error) {
 	}
 	views := []UserView{}
 	for _, u := range users {
-		v := UserView{Name: u.Name, Login: "none", Topics: []grantView{}, Quota: u.EffectiveQuota()}
-		if a.b.Directory != nil {
-			v.Used = a.b.Directory.Usage(u.Name)
-		}
+		v := UserView{Name: u.Name, Login: "none", Topics: []grantView{}, Quota: u.EffectiveQuota(), Used: a.b.Directory.Usage(u.Name)}
 		switch {
 		case u.Certificate:
 			v.Login = "certificate"

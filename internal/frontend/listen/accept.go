@@ -65,9 +65,9 @@ func (s *Server) refuseTCP(ctx context.Context, conn net.Conn, v verdict) {
 	limit := s.tcpSeats.max
 	if v == overAddress {
 		why, limit = "this address has as many connections as it may", s.tcpSeats.perAddress
-		s.opts.Metrics.Refused(metrics.RefusedTCPAddress)
+		s.opts.Metrics.Add(metrics.RefusedTCPAddress, 1)
 	} else {
-		s.opts.Metrics.Refused(metrics.RefusedTCPConnections)
+		s.opts.Metrics.Add(metrics.RefusedTCPConnections, 1)
 	}
 	s.opts.Log.WithFields(logrus.Fields{"limit": limit, "remote": conn.RemoteAddr(), api.LogStranger: true}).
 		Warn("client refused, too many connections: see --max-connections, --max-connections-per-address and the limit of open files (ulimit -n, LimitNOFILE)")

@@ -90,7 +90,7 @@ type Server struct {
 
 // Listen binds the addresses.
 func Listen(o Options) (*Server, error) {
-	displaced := func(f metrics.Refusal) func() { return func() { o.Metrics.Refused(f) } }
+	displaced := func(c metrics.Count) func() { return func() { o.Metrics.Add(c, 1) } }
 	s := &Server{
 		opts: o, failed: make(chan error, 1), cancel: func() {}, farewells: make(chan struct{}, o.Farewells),
 		tcpSeats: newSeats(o.MaxTCP, o.MaxTCPPerAddress, o.MaxTCPWaiting, o.Ready, o.Open, displaced(metrics.RefusedTCPWaiting)),

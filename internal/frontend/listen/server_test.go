@@ -72,7 +72,7 @@ func startGuarded(t *testing.T, o listen.Options, g *guard.Guard) *broker {
 	require.NoError(t, err)
 	po := tcp.DefaultOptions()
 	po.TLS = b.tls.Config()
-	ho := httpapi.Options{Version: "1.3.0", Messages: po.Messages}
+	ho := httpapi.Options{InfoReply: httpapi.InfoReply{Version: "1.3.0"}, Messages: po.Messages}
 	hb := httpapi.Backend{
 		Publisher: b.cluster, Stats: b.cluster, Admin: b.cluster, Directory: b.cluster.Directory(), Log: log, Guard: g,
 	}

@@ -43,9 +43,9 @@ func (h *httpSeats) welcome(conn net.Conn) net.Conn {
 		return g
 	}
 	if g.above == overAddress {
-		h.metrics.Refused(metrics.RefusedHTTPAddress)
+		h.metrics.Add(metrics.RefusedHTTPAddress, 1)
 	} else {
-		h.metrics.Refused(metrics.RefusedHTTPConnections)
+		h.metrics.Add(metrics.RefusedHTTPConnections, 1)
 	}
 	_ = conn.SetDeadline(time.Now().Add(spareTime)) // a closed socket fails at the read
 	if out := h.takeSpare(g); out != nil {

@@ -97,7 +97,7 @@ func (h *Handler) checkMagic(raw net.Conn) bool {
 	_ = raw.SetReadDeadline(time.Now().Add(h.opts.LoginTimeout)) // a closed socket fails at the read
 	if _, err := io.ReadFull(raw, magic[:]); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			h.backend.Metrics.Refused(metrics.RefusedTCPMagic)
+			h.backend.Metrics.Add(metrics.RefusedTCPMagic, 1)
 		}
 		return false
 	}

@@ -115,7 +115,7 @@ func (c *conn) readBody(verb string) ([]byte, error) {
 	case err != nil:
 		return nil, fatal(codeBadBody, "%s failed to read body size", verb)
 	case int64(size) > limit:
-		c.h.backend.Metrics.Refused(metrics.RefusedTCPSize)
+		c.h.backend.Metrics.Add(metrics.RefusedTCPSize, 1)
 		return nil, fatal(codeBadBody, "%s body too big %d > %d", verb, size, limit)
 	case size <= 0:
 		return nil, fatal(codeBadBody, "%s invalid body size %d", verb, size)

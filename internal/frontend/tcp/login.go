@@ -84,7 +84,7 @@ func (c *conn) tooLate(read error) error {
 	if !c.late || c.settled || c.stopping.Load() || c.revoked.Load() || !errors.Is(read, os.ErrDeadlineExceeded) {
 		return nil
 	}
-	c.h.backend.Metrics.Refused(metrics.RefusedTCPLogin)
+	c.h.backend.Metrics.Add(metrics.RefusedTCPLogin, 1)
 	return fatal(codeAuthFirst, "no login within %v", c.h.opts.LoginTimeout)
 }
 
@@ -96,7 +96,7 @@ func (h *Handler) seat(c *conn, user string) bool {
 		return true
 	}
 	if h.opts.MaxPerUser > 0 && h.mu.users[user] >= h.opts.MaxPerUser {
-		h.backend.Metrics.Refused(metrics.RefusedTCPUser)
+		h.backend.Metrics.Add(metrics.RefusedTCPUser, 1)
 		return false
 	}
 	h.unseatLocked(c)

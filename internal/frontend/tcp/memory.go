@@ -43,7 +43,7 @@ func (c *conn) reserve(ctx context.Context, size int) error {
 	}
 	share := *c.share.Load()
 	if !share.Reserve(ctx, limits.Bodies, size) {
-		c.h.backend.Metrics.Refused(metrics.RefusedTCPMemory)
+		c.h.backend.Metrics.Add(metrics.RefusedTCPMemory, 1)
 		c.h.backend.Metrics.Answered(outcome.ErrBusy)
 		c.armed = time.Time{}
 		c.arm() // the wait was not the client's
@@ -95,12 +95,12 @@ func (c *conn) ended(err error) error {
 	case err == nil:
 		return nil
 	case c.bomb != nil:
-		c.h.backend.Metrics.Refused(metrics.RefusedTCPExpansion)
+		c.h.backend.Metrics.Add(metrics.RefusedTCPExpansion, 1)
 		return fatal(codeBadBody, "input is compressed too well: %s; the last command is not stored: send such messages without compression", c.bomb)
 	case !c.pace.late:
 		return err
 	}
-	c.h.backend.Metrics.Refused(metrics.RefusedTCPSlow)
+	c.h.backend.Metrics.Add(metrics.RefusedTCPSlow, 1)
 	return fatal(codeBadMessage, "%s body arrives too slowly, not stored: %d bytes in %v, at least %d bytes a second are required after %v",
 		c.verb, c.pace.read, time.Since(c.pace.began).Round(time.Second), limits.MinRate, limits.Grace)
 }

@@ -54,7 +54,7 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 	_ = c.raw.SetDeadline(time.Time{})
 	c.armed = time.Time{}
 	if err != nil {
-		c.h.backend.Metrics.Refused(metrics.RefusedTCPHandshake)
+		c.h.backend.Metrics.Add(metrics.RefusedTCPHandshake, 1)
 		return err
 	}
 	state := conn.ConnectionState()

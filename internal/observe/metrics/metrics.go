@@ -26,47 +26,7 @@ var waitBuckets = []float64{
 	1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600,
 }
 
-// Stage is one part of the processing of a put, in its order.
-type Stage uint8
-
-// The stages of a put.
-const (
-	StageQueue     Stage = iota // waiting for the partition's core loop
-	StageWrite                  // sealing and submitting to the journal
-	StageSync                   // until the local journal is durable
-	StageReplicate              // until all in-sync replicas have it durably
-	StageCommit                 // from the arrival to the answer
-	stages
-)
-
-var stageLabels = [stages]string{"queue", "write", "sync", "replicate", "commit"}
-
-// Event is a rare event of a partition or a broker.
-type Event uint8
-
-// The events.
-const (
-	EventElected     Event = iota // this broker became a partition's leader
-	EventSteppedDown              // this broker is no longer a partition's leader
-	EventRemoved                  // a replica left the in-sync set
-	EventJoined                   // a replica joined the in-sync set again
-	EventRollback                 // uncommitted puts were rolled back under a new epoch
-	EventTruncated                // a follower truncated a suffix at its leader's request
-	EventRestarted                // a replica restarted behind the first retained offset
-	EventRegistered               // this broker registered with the metadata store
-	EventLost                     // this broker lost its registration
-	EventAlarm                    // a replica refused a message that violates the protocol
-	EventRepeated                 // a put was stored before: a gateway retried it
-	EventRepaired                 // a damaged place was repaired from another replica's copy
-	events
-)
-
-var eventLabels = [events]string{
-	"elected", "stepped_down", "isr_removed", "isr_joined", "rollback", "truncated", "restarted", "registered", "registration_lost",
-	"alarm", "put_repeated", "mended",
-}
-
-// Count is a number that Add increases.
+// Count is a number that Add increases. countSeries has its metric.
 type Count uint8
 
 // The counts.
@@ -79,42 +39,102 @@ const (
 	SpansDropped                 // other spans
 	IdleTopics                   // topics moved to the trash because nothing used them
 	IdleChannels                 // channels deleted because nothing used them
-	counts
+
+	// The rare events of a partition or a broker.
+	EventElected     // this broker became a partition's leader
+	EventSteppedDown // this broker is no longer a partition's leader
+	EventRemoved     // a replica left the in-sync set
+	EventJoined      // a replica joined the in-sync set again
+	EventRollback    // uncommitted puts were rolled back under a new epoch
+	EventTruncated   // a follower truncated a suffix at its leader's request
+	EventRestarted   // a replica restarted behind the first retained offset
+	EventRegistered  // this broker registered with the metadata store
+	EventLost        // this broker lost its registration
+	EventAlarm       // a replica refused a message that violates the protocol
+	EventRepeated    // a put was stored before: a gateway retried it
+	EventRepaired    // a damaged place was repaired from another replica's copy
+
+	// The limits at the ports for clients that have refused, delayed or cut off a client: docs/reference/limits.md.
+	RefusedTCPConnections  // too many clients at the TCP port
+	RefusedTCPAddress      // too many clients of one address at the TCP port
+	RefusedTCPUser         // too many clients of one user at the TCP port
+	RefusedTCPMagic        // the protocol was not chosen in time
+	RefusedTCPLogin        // IDENTIFY and AUTH were not complete in time
+	RefusedTCPHandshake    // a TLS handshake at the TCP port failed or took too long
+	RefusedTCPSize         // the body of IDENTIFY or AUTH was too large
+	RefusedTCPMemory       // no memory for a body came free in time
+	RefusedTCPExpansion    // compressed input became too large
+	RefusedTCPSlow         // a large body arrived too slowly
+	RefusedTCPWaiting      // a connection at the TCP port gave way before its login
+	RefusedHTTPConnections // too many connections at the HTTP ports
+	RefusedHTTPAddress     // too many connections of one address at the HTTP ports
+	RefusedHTTPMemory      // no memory for a body came free in time
+	RefusedHTTPSlow        // a large body arrived too slowly
+	RefusedHTTPWaiting     // a connection at the HTTP ports gave way before its login
+
+	messagesPut
+	bytesPut
+	delivered
 )
 
-// countSeries are the names and labels of the counts.
-var countSeries = [counts][]string{
-	{"puts_forwarded_total"}, {"messages_relayed_total"}, {"replica_puts_rolled_back_total"}, {"replica_puts_in_doubt_total"},
-	{"trace_spans_sent_total"}, {"trace_spans_dropped_total"}, {"idle_removed_total", "topic"}, {"idle_removed_total", "channel"},
+// countSeries are the metrics of the counts, in their order: the name, and the values of the label, if it has one.
+var countSeries = []struct {
+	name   string
+	labels []string
+}{
+	{"puts_forwarded_total", nil}, {"messages_relayed_total", nil}, {"replica_puts_rolled_back_total", nil}, {"replica_puts_in_doubt_total", nil},
+	{"trace_spans_sent_total", nil}, {"trace_spans_dropped_total", nil}, {"idle_removed_total", []string{"topic", "channel"}},
+	{"events_total", []string{
+		"elected", "stepped_down", "isr_removed", "isr_joined", "rollback", "truncated", "restarted", "registered", "registration_lost",
+		"alarm", "put_repeated", "mended",
+	}},
+	{"refused_total", refusals}, {"messages_put_total", nil}, {"bytes_put_total", nil}, {"messages_delivered_total", nil},
 }
 
-// Timing is an operation whose duration Took records.
+var refusals = []string{
+	"tcp_connections", "tcp_address", "tcp_user", "tcp_magic", "tcp_login", "tcp_handshake", "tcp_size", "tcp_memory", "tcp_expansion", "tcp_slow",
+	"tcp_waiting", "http_connections", "http_address", "http_memory", "http_slow", "http_waiting",
+}
+
+// Refusals lists the labels of the limits, for the table in docs/reference/limits.md.
+func Refusals() []string { return refusals }
+
+// Timing is an operation whose duration Took records. timingSeries has its metric.
 type Timing uint8
 
-// The timings.
+// The timings. The first ones are the stages of a put, or of a group of puts.
 const (
-	JournalSync Timing = iota // one sync of the journal
-	Checkpoint                // one checkpoint of the store
-	Election                  // from a candidacy of this broker to its leadership
-	timings
+	StageQueue     Timing = iota // waiting for the partition's core loop
+	StageWrite                   // sealing and submitting to the journal
+	StageSync                    // until the local journal is durable
+	StageReplicate               // until all in-sync replicas have it durably
+	StageCommit                  // from the arrival to the answer
+	JournalSync                  // one sync of the journal
+	Checkpoint                   // one checkpoint of the store
+	Election                     // from a candidacy of this broker to its leadership
+	delivery                     // from the pull of a burst to the end of its write
 )
+
+// timingSeries are the metrics of the timings, in their order.
+var timingSeries = []struct {
+	name    string
+	buckets []float64
+	labels  []string
+}{
+	{"put_stage_seconds", buckets, []string{"queue", "write", "sync", "replicate", "commit"}},
+	{"journal_sync_seconds", buckets, nil}, {"checkpoint_seconds", waitBuckets, nil}, {"election_seconds", buckets, nil}, {"delivery_seconds", buckets, nil},
+}
 
 // Recorder records events. All methods are safe for concurrent use and do nothing on a nil Recorder.
 type Recorder struct {
 	registry      *prometheus.Registry
 	queues        queues
 	maxPartitions int
-	stage         [stages]prometheus.Observer
 	ok            prometheus.Counter            // puts that were answered OK
 	refused       map[string]prometheus.Counter // the other answers to puts, by label; never changes
-	event         [events]prometheus.Counter
-	limit         [refusals]prometheus.Counter
-	count         [counts]prometheus.Counter
-	timing        [timings]prometheus.Observer
+	count         []prometheus.Counter          // by Count
+	timing        []prometheus.Observer         // by Timing
 	wait          *waits
-	delivery      prometheus.Observer
-	delivered     prometheus.Counter
-	put           struct{ messages, bytes prometheus.Counter }
 }
 
 // DefaultMaxPartitions is the number of partitions with series of their own, unless LimitPartitions changes it.
@@ -124,35 +144,13 @@ const DefaultMaxPartitions = 1000
 func New(maxSeries int) *Recorder {
 	r := &Recorder{registry: prometheus.NewRegistry(), queues: queues{limit: maxSeries}, maxPartitions: DefaultMaxPartitions}
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	counter := func(name string) prometheus.Counter { return r.counters(name).WithLabelValues() }
-	r.put.messages, r.put.bytes, r.delivered = counter("messages_put_total"), counter("bytes_put_total"), counter("messages_delivered_total")
-	histogram := func(name string, buckets []float64) prometheus.Observer {
-		return r.histograms(name, buckets).WithLabelValues()
+	for _, m := range countSeries {
+		r.count = append(r.count, children(m.labels, r.counters(m.name).WithLabelValues)...)
 	}
-	r.delivery = histogram("delivery_seconds", buckets)
-	r.timing = [timings]prometheus.Observer{
-		JournalSync: histogram("journal_sync_seconds", buckets), Checkpoint: histogram("checkpoint_seconds", waitBuckets),
-		Election: histogram("election_seconds", buckets),
+	for _, m := range timingSeries {
+		r.timing = append(r.timing, children(m.labels, r.histograms(m.name, m.buckets).WithLabelValues)...)
 	}
 	r.wait = newWaits(r.histograms("message_wait_seconds", waitBuckets))
-	vec := r.histograms("put_stage_seconds", buckets)
-	for s, label := range stageLabels {
-		r.stage[s] = vec.WithLabelValues(label)
-	}
-	happened, refused := r.counters("events_total"), r.counters("refused_total")
-	for e, label := range eventLabels {
-		r.event[e] = happened.WithLabelValues(label)
-	}
-	for f, label := range refusalLabels {
-		r.limit[f] = refused.WithLabelValues(label)
-	}
-	counted := map[string]*prometheus.CounterVec{}
-	for c, series := range countSeries {
-		if counted[series[0]] == nil {
-			counted[series[0]] = r.counters(series[0])
-		}
-		r.count[c] = counted[series[0]].WithLabelValues(series[1:]...)
-	}
 	answers := r.counters("puts_total")
 	r.ok = answers.WithLabelValues(outcome.LabelOf(nil))
 	r.refused = map[string]prometheus.Counter{outcome.LabelRefused: answers.WithLabelValues(outcome.LabelRefused)}
@@ -162,6 +160,17 @@ func New(maxSeries int) *Recorder {
 		}
 	}
 	return r
+}
+
+// children are the series of a metric by the values of its label; without a label it is one series.
+func children[T any](labels []string, with func(...string) T) (list []T) {
+	if labels == nil {
+		return []T{with()}
+	}
+	for _, label := range labels {
+		list = append(list, with(label))
+	}
+	return list
 }
 
 // LimitPartitions sets the number of partitions led here that have series of their own. It is called before the first scrape.
@@ -193,13 +202,6 @@ func (r *Recorder) Handler() http.Handler {
 	return promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{})
 }
 
-// Stage records how long one put or group of puts spent in a stage.
-func (r *Recorder) Stage(s Stage, d time.Duration) {
-	if r != nil {
-		r.stage[s].Observe(d.Seconds())
-	}
-}
-
 // Answered records the answer to a put of this broker's client, after all retries; nil is OK.
 func (r *Recorder) Answered(err error) {
 	switch {
@@ -213,32 +215,14 @@ func (r *Recorder) Answered(err error) {
 
 // Stored records a committed put of a partition that this broker leads.
 func (r *Recorder) Stored(messages, bytes int) {
-	if r != nil {
-		r.put.messages.Add(float64(messages))
-		r.put.bytes.Add(float64(bytes))
-	}
+	r.Add(messagesPut, messages)
+	r.Add(bytesPut, bytes)
 }
 
 // Delivered records a burst of messages to one client, and the duration of its write.
 func (r *Recorder) Delivered(messages int, took time.Duration) {
-	if r != nil {
-		r.delivered.Add(float64(messages))
-		r.delivery.Observe(took.Seconds())
-	}
-}
-
-// Event counts one event.
-func (r *Recorder) Event(e Event) {
-	if r != nil {
-		r.event[e].Inc()
-	}
-}
-
-// Refused counts one refusal.
-func (r *Recorder) Refused(f Refusal) {
-	if r != nil {
-		r.limit[f].Inc()
-	}
+	r.Add(delivered, messages)
+	r.Took(delivery, took)
 }
 
 // Add increases a count.

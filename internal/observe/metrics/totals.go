@@ -35,14 +35,14 @@ func (r *Recorder) Totals() Totals {
 		}
 	}
 	limited := map[string]float64{}
-	for f := range refusals {
-		if n := countOf(r.limit[f]); n > 0 {
-			limited[refusalLabels[f]] = n
+	for i, label := range refusals {
+		if n := countOf(r.count[RefusedTCPConnections+Count(i)]); n > 0 {
+			limited[label] = n
 		}
 	}
 	return Totals{
-		Limited: limited, Refused: refused, Messages: countOf(r.put.messages), Bytes: countOf(r.put.bytes), Delivered: countOf(r.delivered),
-		Put: distributionOf(r.stage[StageCommit]), Sync: distributionOf(r.timing[JournalSync]),
+		Limited: limited, Refused: refused, Messages: countOf(r.count[messagesPut]), Bytes: countOf(r.count[bytesPut]), Delivered: countOf(r.count[delivered]),
+		Put: distributionOf(r.timing[StageCommit]), Sync: distributionOf(r.timing[JournalSync]),
 	}
 }
 

@@ -21,8 +21,8 @@ type waits struct {
 type Wait struct{ to prometheus.Observer }
 
 func newWaits(vec *prometheus.HistogramVec) *waits {
-	others := [2]string{Other, Other}
-	return &waits{vec: vec, of: map[[2]string]*Wait{others: {vec.WithLabelValues(Other, Other)}}}
+	rest := [2]string{other, other}
+	return &waits{vec: vec, of: map[[2]string]*Wait{rest: {vec.WithLabelValues(other, other)}}}
 }
 
 // Wait returns the histogram of a channel: its own for the first channels, and one for all others.
@@ -35,7 +35,7 @@ func (r *Recorder) Wait(topic, channel string) *Wait {
 	defer w.mu.Unlock()
 	name := [2]string{topic, channel}
 	if w.of[name] == nil && len(w.of) > maxWaits {
-		name = [2]string{Other, Other}
+		name = [2]string{other, other}
 	}
 	if w.of[name] == nil {
 		w.of[name] = &Wait{w.vec.WithLabelValues(name[0], name[1])}

@@ -1,6 +1,6 @@
 // Package statsd sends a broker's statistics to a statsd daemon over UDP, with the names and units of stock nsqd.
 //
-// It measures nothing itself. It keeps only the counters of its last push, to send differences.
+// It keeps only the counters of its last push, to send differences.
 //
 // # Invariants
 //
@@ -23,30 +23,22 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
-
-// Memory returns the heap's gauges by their statsd names, and the total of garbage collections.
-type Memory func() (gauges []Gauge, collections uint64)
-
-// Gauge is one measured value.
-type Gauge struct {
-	Name  string
-	Value uint64
-}
 
 // Pusher sends statistics until its context ends.
 type Pusher struct {
 	o      config.Statsd
 	log    logrus.FieldLogger
 	stats  api.Stats
-	memory Memory
+	memory func() metrics.Memory
 	prefix string
 	last   map[string]uint64
 	since  map[string]uint64 // of counts that continue when the broker leads a topic again; entries stay
 }
 
-// New makes a pusher. host is broadcast_address:http_port, which replaces %s in the prefix. memory may be nil.
-func New(o config.Statsd, host string, s api.Stats, memory Memory, log logrus.FieldLogger) *Pusher {
+// New makes a pusher. host is broadcast_address:http_port, which replaces %s in the prefix. memory measures the heap.
+func New(o config.Statsd, host string, s api.Stats, memory func() metrics.Memory, log logrus.FieldLogger) *Pusher {
 	host = strings.NewReplacer(".", "_", ":", "_").Replace(host)
 	prefix := strings.ReplaceAll(o.StatsdPrefix, "%s", host)
 	if prefix != "" && !strings.HasSuffix(prefix, ".") {
@@ -111,12 +103,12 @@ func (p *Pusher) lines() []string {
 			p.topic(l, &t)
 		}
 	}
-	if p.o.StatsdMemStats && p.memory != nil {
-		gauges, collections := p.memory()
-		for _, g := range gauges {
-			l.gauge("mem."+g.Name, g.Value)
+	if p.o.StatsdMemStats {
+		m := p.memory()
+		for name, value := range m.Gauges() {
+			l.gauge("mem."+name, value)
 		}
-		l.counter("mem.gc_runs", collections)
+		l.counter("mem.gc_runs", uint64(m.GCTotalRuns))
 	}
 	p.last = l.next
 	return l.out

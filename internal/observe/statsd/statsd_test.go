@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
@@ -41,7 +42,7 @@ func example() fixed {
 
 func pusher(stats api.Stats) *Pusher {
 	return New(config.Statsd{StatsdPrefix: "nsq.%s", StatsdMemStats: true, StatsdExcludeEphemeral: true}, "127.0.0.1:4151", stats,
-		func() ([]Gauge, uint64) { return []Gauge{{"heap_objects", 9}}, 3 }, nil)
+		func() metrics.Memory { return metrics.Memory{HeapObjects: 9, NextGCBytes: 4, GCTotalRuns: 3} }, nil)
 }
 
 func TestLines(t *testing.T) {
@@ -60,6 +61,13 @@ func TestLines(t *testing.T) {
 		"nsq.127_0_0_1_4151.topic.t.channel.c.timeout_count:6|c",
 		"nsq.127_0_0_1_4151.topic.t.channel.c.clients:8|g",
 		"nsq.127_0_0_1_4151.mem.heap_objects:9|g",
+		"nsq.127_0_0_1_4151.mem.heap_idle_bytes:0|g",
+		"nsq.127_0_0_1_4151.mem.heap_in_use_bytes:0|g",
+		"nsq.127_0_0_1_4151.mem.heap_released_bytes:0|g",
+		"nsq.127_0_0_1_4151.mem.gc_pause_usec_100:0|g",
+		"nsq.127_0_0_1_4151.mem.gc_pause_usec_99:0|g",
+		"nsq.127_0_0_1_4151.mem.gc_pause_usec_95:0|g",
+		"nsq.127_0_0_1_4151.mem.next_gc_bytes:4|g",
 		"nsq.127_0_0_1_4151.mem.gc_runs:3|c",
 	}, pusher(example()).lines())
 }

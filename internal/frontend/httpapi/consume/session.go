@@ -223,7 +223,7 @@ func (x *session) poll(ctx context.Context, maxInFlight, most int, timeout <-cha
 	}
 	b.Refused = x.refusals()
 	if len(b.Deliveries)+len(b.Refused) == 0 && x.short.Load() {
-		x.set.o.Metrics.Refused(metrics.RefusedHTTPMemory)
+		x.set.o.Metrics.Add(metrics.RefusedHTTPMemory, 1)
 		return nil, ErrBusy // there are messages
 	}
 	return b, nil

@@ -128,7 +128,7 @@ func (p *daemon) serve(ctx context.Context) {
 	p.consumers = consume.New(consume.Options{MaxSessions: 100, MaxPerClient: 100, RequeueOnDisconnect: true}, p.broker.Gateway, p.broker.Gateway)
 	b := p.broker
 	p.web = &http.Server{Handler: httpapi.NSQD(httpapi.Options{
-		NodeName: m.name, TCPPort: tcpPort, HTTPPort: httpPort, StartTime: time.Now(), Messages: to.Messages, Connection: to.Connection,
+		InfoReply: httpapi.InfoReply{NodeName: m.name, TCPPort: tcpPort, HTTPPort: httpPort}, StartTime: time.Now(), Messages: to.Messages, Connection: to.Connection,
 	}, httpapi.Backend{
 		Publisher: b.Gateway, Stats: b.Stats, Directory: b.Directory, Inspector: b.Inspector,
 		Admin: b.Admin, Planner: b.Admin, Channels: b.Admin, Recovery: b.Admin, Tracer: b.Admin,
