@@ -13,12 +13,14 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/liveness"
 	"github.com/lockstepmq/lockstep/coordinator/maintenance"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/session"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/coordinator/query"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/coordinator/replicas"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 // makeEngine makes the components that a put passes after the gateway. The functions that they get use components that are
@@ -117,4 +119,34 @@ func (b *Broker) runController(ctx context.Context) {
 		Caller: b.dispatch, Members: b.o.Members, Collect: b.work.Collect,
 		IdleMost: b.o.Maintenance.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
 	})
+}
+
+// core implements gateway.Core. Puts go straight to the engine (Propose, Flush).
+type core struct {
+	*Broker
+	*engine.Engine
+	*admin.Channels // nil until makeComponents has made them
+}
+
+func (c *core) Topic(name string) (metadata.TopicState, bool) { return c.catalog.Topic(name) }
+
+func (c *core) EnsureTopic(ctx context.Context, name string) error { return c.Admin.Ensure(ctx, name) }
+
+func (c *core) Leader(p ident.Partition) (gateway.Leadership, bool) { return c.directory.Leader(p) }
+
+func (c *core) Leads(id ident.Partition) bool {
+	p, ok := c.engine.Partition(id)
+	return ok && p.Leading()
+}
+
+func (c *core) Queue(id ident.Partition) (*nsqd.Partition, bool) {
+	p, ok := c.engine.Partition(id)
+	if !ok {
+		return nil, false
+	}
+	return p.Queue(), true
+}
+
+func (c *core) Filter(t ident.TopicID, channel string) string {
+	return c.catalog.Channels(t)[channel].Policy.Filter
 }
