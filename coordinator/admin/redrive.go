@@ -8,7 +8,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/api"
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -127,7 +126,7 @@ func (r *redrive) served(ctx context.Context) (leaders []catalog.Leadership, err
 		return nil, api.ErrTopicNotFound
 	}
 	for n := range t.Partitions {
-		l, _ := r.directory.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
+		l, _ := r.directory.Leader(t.Partition(n))
 		leaders = append(leaders, l)
 	}
 	_, err = r.channels.Deferred(ctx, r.letters, deadLetterChannel, 1)

@@ -118,7 +118,7 @@ func (i *Idle) judge(ctx context.Context, fence metadata.Compare, c idleCandidat
 // time in the option, or it is in use. known is false if one of them did not answer.
 func (i *Idle) channelIdle(c idleCandidate, answers idleAnswers) (idle time.Duration, known bool) {
 	for n := range c.topic.Span() {
-		id := ident.Partition{Topic: c.topic.ID, Number: uint16(n)}
+		id := c.topic.Partition(n)
 		p, ok := i.Catalog.Partition(id)
 		if !ok || !answers.answered[p.Leader] {
 			return 0, false

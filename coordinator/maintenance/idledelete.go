@@ -178,7 +178,7 @@ func (i *Idle) ask(ctx context.Context, topic ident.TopicID) idleAnswers {
 // its option.
 func (i *Idle) topicIdle(s metadata.TopicState, answers idleAnswers) bool {
 	for n := range s.Span() {
-		id := ident.Partition{Topic: s.ID, Number: uint16(n)}
+		id := s.Partition(n)
 		p, ok := i.Catalog.Partition(id)
 		since, answered := answers.partitions[leaderOf{id, p.Leader, p.Epoch}]
 		if !ok || !answered || since < time.Duration(s.Options.IdleMS)*time.Millisecond {
