@@ -95,30 +95,29 @@ func (b *Broker) makeComponents() dispatch.Components {
 	}
 }
 
-// drive starts the goroutines of the broker.
+// drive starts the goroutines of the broker, which end with it.
 func (b *Broker) drive() {
 	for _, run := range []func(context.Context){
-		b.watch, b.awaitStore, b.runRegistration, b.runCounting, b.runObserving,
-		b.engine.RunClock, b.engine.RunNearTimer, b.contact.Run, b.peers.RunUnreachable, watchdog{b}.runWatchdog, b.replicas.RunDurability,
-		b.runController,
+		b.watch, b.awaitStore, b.runRegistration, b.engine.RunClock, b.engine.RunNearTimer, b.contact.Run, b.peers.RunUnreachable,
+		watchdog{b}.runWatchdog, b.replicas.RunDurability,
+		func(ctx context.Context) { b.session.RunObserving(ctx, b.nodesChanged, b.catalog.Nodes) },
+		func(ctx context.Context) {
+			b.session.RunCounting(ctx, session.Counting{
+				Every: b.o.RecountEvery, Changed: b.partitionsChanged, Stopping: b.stopping.Load, WentBack: func(err error) { b.end(err) },
+				Written: func() int64 { _, bytes := b.store.Journalled(); return bytes },
+			})
+		},
+		func(ctx context.Context) {
+			controller.Run(ctx, controller.Options{
+				Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up,
+				Low: b.work.Space.Low, Caller: b.dispatch, Members: b.o.Members, Collect: b.work.Collect,
+				IdleMost: b.o.Maintenance.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
+			})
+		},
 	} {
 		b.tasks.Go(run)
 	}
 	b.work.Start()
-}
-
-// runObserving notes the boot counters of the other brokers. Ends with the broker.
-func (b *Broker) runObserving(ctx context.Context) {
-	b.session.RunObserving(ctx, b.changed.nodes, b.catalog.Nodes)
-}
-
-// runController does the controller's work while this broker is elected. Ends with the broker.
-func (b *Broker) runController(ctx context.Context) {
-	controller.Run(ctx, controller.Options{
-		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Low: b.work.Space.Low,
-		Caller: b.dispatch, Members: b.o.Members, Collect: b.work.Collect,
-		IdleMost: b.o.Maintenance.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
-	})
 }
 
 // core implements gateway.Core. Puts go straight to the engine (Propose, Flush).

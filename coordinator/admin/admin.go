@@ -207,14 +207,6 @@ func (a *Admin) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResult, e
 	return a.Channels.seek(ctx, op)
 }
 
-// FinishElsewhere finishes messages of a channel whose originals are finished (api.Channels).
-func (a *Admin) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
-	if err := a.records.learnChannel(ctx, op.Topic, op.Channel); err != nil {
-		return api.FinishedElsewhere{}, err
-	}
-	return a.Channels.finishElsewhere(ctx, op)
-}
-
 // require refuses a topic that does not exist, waits for a channel that another broker has just created, and checks the
 // arguments.
 func (a *Admin) require(ctx context.Context, op api.Operation) error {

@@ -129,9 +129,12 @@ func (q *Queues) Positions(req calls.PositionsRequest) (all []api.ChannelPositio
 	return all, nil
 }
 
-// finishElsewhere finishes messages of a channel in one partition, because another channel has finished their originals
+// FinishElsewhere finishes messages of a channel in one partition, because another channel has finished their originals
 // (api.Channels).
-func (c *Channels) finishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
+func (c *Channels) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
+	if err := c.learnChannel(ctx, op.Topic, op.Channel); err != nil {
+		return api.FinishedElsewhere{}, err
+	}
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok || t.ID != op.TopicID {
 		return api.FinishedElsewhere{}, api.ErrTopicNotFound

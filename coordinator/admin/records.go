@@ -145,11 +145,6 @@ func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel stri
 	}
 }
 
-// awaitChannelThere waits until the catalog has a channel's key of this revision or later. The channel may be new.
-func (r *records) awaitChannelThere(ctx context.Context, t ident.TopicID, channel string, revision int64) error {
-	return r.catalog.Await(ctx, func() bool { return r.catalog.Channels(t)[channel].Revision >= revision })
-}
-
 // awaitChannel waits until the catalog has a channel's key of this revision or later, or no such key.
 func (r *records) awaitChannel(ctx context.Context, t ident.TopicID, channel string, revision int64) error {
 	return r.catalog.Await(ctx, func() bool { c, ok := r.catalog.Channels(t)[channel]; return !ok || c.Revision >= revision })

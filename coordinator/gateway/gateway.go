@@ -207,15 +207,17 @@ func (g *Gateway) clusterChanged() {
 	for _, q := range g.allQueues() {
 		q.retryNow()
 		if to, ok := g.core.Leader(q.id); ok {
-			q.lostAttempts(func(old Leadership) bool {
-				return old.Epoch <= to.Epoch && (old.Node != to.Node || old.Incarnation != to.Incarnation)
+			q.lostAttempts(func(p *put) bool {
+				return p.current.Epoch <= to.Epoch && (p.current.Node != to.Node || p.current.Incarnation != to.Incarnation)
 			})
 		}
 		if g.deleted(q) {
 			g.drop(q)
 		}
 	}
-	g.subs.changed()
+	for _, sub := range g.subs.list() {
+		sub.reconcile(true)
+	}
 }
 
 // runDue does all work that is due. It returns how long run may sleep, and whether there is any work that needs it.
@@ -305,9 +307,11 @@ func (g *Gateway) HandleFrame(from ident.Node, _ ident.Incarnation, f rpc.Receiv
 // streams stay for the reclaim time.
 func (g *Gateway) PeerDown(node ident.Node) {
 	for _, q := range g.allQueues() {
-		q.lostAttempts(func(to Leadership) bool { return to.Node == node })
+		q.lostAttempts(func(p *put) bool { return p.current.Node == node })
 	}
-	g.subs.peerDown(node)
+	for _, sub := range g.subs.list() {
+		sub.detach(node)
+	}
 	g.server.peerDown(node)
 	g.wake()
 }

@@ -40,14 +40,6 @@ type outbox struct {
 	relay   []relayItem
 }
 
-// empty leaves the arrays for the round after the next.
-func (o *outbox) empty() {
-	clear(o.puts)
-	clear(o.replies)
-	clear(o.relay)
-	*o = outbox{puts: o.puts[:0], replies: o.replies[:0], relay: o.relay[:0]}
-}
-
 // relayItem is a verb, or an opening with the messages that the client holds.
 type relayItem struct {
 	wire.Verb
@@ -166,7 +158,10 @@ func (s *sender) flush() (stayed bool) {
 			stayed = true
 			s.putBack(to, replies, relay)
 		}
-		o.empty()
+		clear(o.puts)
+		clear(o.replies)
+		clear(o.relay)
+		*o = outbox{puts: o.puts[:0], replies: o.replies[:0], relay: o.relay[:0]} // the arrays, for the round after the next
 	}
 	s.sent = full
 	return stayed

@@ -324,12 +324,12 @@ func (s *subscription) growLocked(t metadata.TopicState) {
 	}
 }
 
-// detach ends the streams that match, without a verb to their leader.
-func (s *subscription) detach(which func(*remote) bool) {
+// detach ends the streams to a peer that is down, without a verb to it. The client keeps the messages that it holds.
+func (s *subscription) detach(from ident.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.mu.order {
-		if h.remote != nil && which(h.remote) {
+		if h.remote != nil && h.remote.to.Node == from {
 			h.leaveLocked()
 		}
 	}

@@ -42,7 +42,11 @@ func New(o Options) *Moves { return &Moves{o: o} }
 func (m *Moves) Do(ctx context.Context, op api.Operation) error {
 	switch op := op.(type) {
 	case api.MoveReplica:
-		return m.move(ctx, op)
+		id, change, err := m.moved(op)
+		if err != nil {
+			return err
+		}
+		return m.aim(ctx, id, change)
 	case api.Balance:
 		return m.balance(ctx)
 	case api.Decommission:
@@ -53,18 +57,9 @@ func (m *Moves) Do(ctx context.Context, op api.Operation) error {
 	return fmt.Errorf("%w: operation %T", api.ErrInvalid, op)
 }
 
-// move replaces a replica of one partition by one on another broker, at the same position in the list. It returns when
-// that is written. The controller then adds the new replica, waits until it is in sync, transfers the leadership if
+// moved checks a move, and returns its partition and the change of its replicas: one on another broker, at the same
+// position in the list. The controller then adds the new replica, waits until it is in sync, transfers the leadership if
 // necessary, and drops the old one.
-func (m *Moves) move(ctx context.Context, op api.MoveReplica) error {
-	id, change, err := m.moved(op)
-	if err != nil {
-		return err
-	}
-	return m.aim(ctx, id, change)
-}
-
-// moved checks a move, and returns its partition and the change of its replicas.
 func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now []ident.Node) ([]ident.Node, error), err error) {
 	t, ok := m.o.Catalog.Topic(op.Topic)
 	if !ok {
