@@ -58,18 +58,13 @@ type Broker struct {
 	replicas  *replicas.Local
 	work      *maintenance.Work
 
-	changed  edges
+	partitionsChanged, nodesChanged concurrency.Edge // of partitions here, and of brokers' permanent keys: for the session
+
 	history  history
 	answerer atomic.Pointer[func(ctx context.Context, question []byte) ([]byte, error)] // of the console here
 	delayed  watchDelay
 	failed   chan error // capacity 1
 	stopping atomic.Bool
-}
-
-// edges announce changes of the metadata to the session.
-type edges struct {
-	partitions concurrency.Edge // of partitions here
-	nodes      concurrency.Edge // of brokers' permanent keys
 }
 
 // Start opens the store, registers, and serves. When it returns, front ends may be opened. ctx only bounds the start.
@@ -81,7 +76,7 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 	b := &Broker{
 		o: o, log: o.Log, self: o.Node.Name, keys: metadata.Keys{Cluster: o.Cluster},
 		tasks: concurrency.NewGroup(), dispatch: dispatch.New(o.Node.Name),
-		changed: edges{partitions: concurrency.NewEdge(), nodes: concurrency.NewEdge()}, failed: make(chan error, 1),
+		partitionsChanged: concurrency.NewEdge(), nodesChanged: concurrency.NewEdge(), failed: make(chan error, 1),
 	}
 	b.catalog = catalog.New(b.keys, b.log)
 	if err := b.start(ctx); err != nil {
@@ -108,10 +103,13 @@ func (b *Broker) start(ctx context.Context) error {
 	if err := b.session.CheckLevel(ctx); err != nil { // it may have been raised before Announce, not after
 		return err
 	}
-	// 3. The incarnation of this run.
-	if err := b.register(ctx); err != nil {
+	// 3. The incarnation of this run. The contact begins before: a leader that never reaches its replicas is fenced too.
+	b.contact = session.NewContact(b.session)
+	b.o.Metrics.Gauge("metadata_unheard_seconds", func() float64 { return b.contact.Unheard().Seconds() })
+	if err := b.session.Register(ctx); err != nil {
 		return err
 	}
+	b.o.Metrics.Add(metrics.EventRegistered, 1)
 	// 4. The connections to other brokers, and the components. Nothing is received before all of them exist.
 	b.rpc = rpc.New(rpc.Options{
 		Self:   rpc.Hello{Cluster: b.o.Cluster, Node: b.self, Incarnation: b.session.Incarnation()},
@@ -132,24 +130,13 @@ func (b *Broker) start(ctx context.Context) error {
 	})
 	b.makeEngine()
 	b.dispatch.Open(b.rpc, b.makeComponents())
-	// 5. The goroutines that drive them.
+	// 5. The goroutines that drive them, and the first state of the watch with this broker in it.
 	b.drive()
-	if err := b.awaitCatalog(ctx); err != nil {
-		return err
-	}
 	b.report()
-	return nil
-}
-
-// register takes an incarnation. The contact begins before: a leader that never reaches its replicas is fenced too.
-func (b *Broker) register(ctx context.Context) error {
-	b.contact = session.NewContact(b.session)
-	b.o.Metrics.Gauge("metadata_unheard_seconds", func() float64 { return b.contact.Unheard().Seconds() })
-	if err := b.session.Register(ctx); err != nil {
-		return err
-	}
-	b.o.Metrics.Add(metrics.EventRegistered, 1)
-	return nil
+	return b.catalog.Await(ctx, func() bool {
+		r, ok := b.catalog.LiveNode(b.self)
+		return ok && r.Incarnation == b.Incarnation()
+	})
 }
 
 // takeName makes the session, and reports whether the data path is a restored one.
@@ -172,12 +159,4 @@ func (b *Broker) takeName(ctx context.Context) (restored bool, err error) {
 		return false, err
 	}
 	return restored, b.session.CheckLevel(ctx)
-}
-
-// awaitCatalog waits for the first state of the watch with this broker in it.
-func (b *Broker) awaitCatalog(ctx context.Context) error {
-	return b.catalog.Await(ctx, func() bool {
-		r, ok := b.catalog.LiveNode(b.self)
-		return ok && r.Incarnation == b.Incarnation()
-	})
 }

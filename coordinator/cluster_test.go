@@ -161,7 +161,7 @@ func (c *cluster) tryLaunch(name string) (*broker, error) {
 		Cluster: "test", Node: metadata.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Build: "9.8.7", Level: c.level},
 		SegmentBytes: c.segmentBytes, JournalBytes: 256 << 10,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: c.net.listen(name), Dial: c.net.dialer(name),
-		Topics: admin.Defaults{ReplicationFactor: c.size, Durability: c.durability, Hold: c.hold, DeleteGrace: c.deleteGrace, ByName: c.topicDefaults},
+		Topics: admin.Defaults{AutoCreate: true, ReplicationFactor: c.size, Durability: c.durability, Hold: c.hold, DeleteGrace: c.deleteGrace, ByName: c.topicDefaults},
 		Maintenance: maintenance.Settings{
 			MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, RepeatFor: time.Millisecond, DeleteEarly: c.deleteEarly, TrashGrace: c.trashGrace,
 			TombstoneGrace: c.tombstoneGrace, MayPublish: c.mayPublish,

@@ -1,7 +1,7 @@
 package coordinator
 
 import (
-	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -14,7 +14,7 @@ import (
 func (b *Broker) core() *core { return &core{b, b.engine, b.Admin.Channels} }
 
 // Topic finds a topic.
-func (b *Broker) Topic(name string) (gateway.Topic, bool) { return b.core().Topic(name) }
+func (b *Broker) Topic(name string) (metadata.TopicState, bool) { return b.core().Topic(name) }
 
 // Paused reports whether the catalog has a topic as paused.
 func (b *Broker) Paused(topic string) bool { t, _ := b.catalog.Topic(topic); return t.Paused }

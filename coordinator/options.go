@@ -88,18 +88,18 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	// Every broker has the same put limit (--put-hold); the last attempt arrives within a second after it.
 	repeatFor := cmp.Or(o.Gateway.PutLimit, gateway.DefaultPutLimit) + time.Second
-	def(&o.Cluster, "lockstep")
-	def(&o.SessionTTL, 3*time.Second)
-	def(&o.RecountEvery, 5*time.Second)
-	def(&o.Topics.Partitions, 1)
-	def(&o.Topics.ReplicationFactor, 1)
-	def(&o.Topics.MinInSync, admin.DefaultMinInSync(o.Topics.ReplicationFactor))
-	def(&o.Topics.Durability, metadata.DurabilitySync)
-	def(&o.Topics.Hold, 3*time.Second)
-	def(&o.TombstoneLifetime, 45*time.Second)
-	def(&o.Maintenance.RepeatFor, repeatFor)
-	def(&o.Maintenance.TrashGrace, time.Hour)
-	def(&o.Maintenance.TombstoneGrace, 5*time.Minute)
+	o.Cluster = cmp.Or(o.Cluster, "lockstep")
+	o.SessionTTL = cmp.Or(o.SessionTTL, 3*time.Second)
+	o.RecountEvery = cmp.Or(o.RecountEvery, 5*time.Second)
+	o.Topics.Partitions = cmp.Or(o.Topics.Partitions, 1)
+	o.Topics.ReplicationFactor = cmp.Or(o.Topics.ReplicationFactor, 1)
+	o.Topics.MinInSync = cmp.Or(o.Topics.MinInSync, admin.DefaultMinInSync(o.Topics.ReplicationFactor))
+	o.Topics.Durability = cmp.Or(o.Topics.Durability, metadata.DurabilitySync)
+	o.Topics.Hold = cmp.Or(o.Topics.Hold, 3*time.Second)
+	o.TombstoneLifetime = cmp.Or(o.TombstoneLifetime, 45*time.Second)
+	o.Maintenance.RepeatFor = cmp.Or(o.Maintenance.RepeatFor, repeatFor)
+	o.Maintenance.TrashGrace = cmp.Or(o.Maintenance.TrashGrace, time.Hour)
+	o.Maintenance.TombstoneGrace = cmp.Or(o.Maintenance.TombstoneGrace, 5*time.Minute)
 	o.Maintenance.DeleteGrace = o.Topics.DeleteGrace
 	if o.Log == nil {
 		o.Log = logrus.StandardLogger()
@@ -107,33 +107,25 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Node.RPCAddress == "" {
 		o.Node.RPCAddress = o.Listen.Addr().String()
 	}
-	def(&o.Replica.RepeatMS, max(replica.DefaultRepeatMS, 3*repeatFor.Milliseconds()))
+	o.Replica.RepeatMS = cmp.Or(o.Replica.RepeatMS, max(replica.DefaultRepeatMS, 3*repeatFor.Milliseconds()))
 	o.Replica = replicaDefaults(o.Replica)
 	return o, nil
 }
 
 // replicaDefaults are the times and sizes of coordinator/replica/DESIGN.md 4.7.
 func replicaDefaults(o replica.Options) replica.Options {
-	def(&o.ISRMS, 1000)
-	def(&o.HoldMS, 3000)
-	def(&o.WriteMS, 3000)
-	def(&o.GraceMS, 2000)
-	def(&o.RetryMS, 200)
-	def(&o.ElectionMS, 50)
-	def(&o.WindowBytes, 8<<20)
-	def(&o.GroupBytes, 1<<20)
-	def(&o.TailBytes, 16<<20)
-	def(&o.HeldBytes, 64<<20)
+	o.ISRMS = cmp.Or(o.ISRMS, 1000)
+	o.HoldMS = cmp.Or(o.HoldMS, 3000)
+	o.WriteMS = cmp.Or(o.WriteMS, 3000)
+	o.GraceMS = cmp.Or(o.GraceMS, 2000)
+	o.RetryMS = cmp.Or(o.RetryMS, 200)
+	o.ElectionMS = cmp.Or(o.ElectionMS, 50)
+	o.WindowBytes = cmp.Or(o.WindowBytes, 8<<20)
+	o.GroupBytes = cmp.Or(o.GroupBytes, 1<<20)
+	o.TailBytes = cmp.Or(o.TailBytes, 16<<20)
+	o.HeldBytes = cmp.Or(o.HeldBytes, 64<<20)
 	if o.Budget == nil {
 		o.Budget = dedupe.NewBudget(dedupe.DefaultBudget)
 	}
 	return o
-}
-
-// def sets *v where it is zero.
-func def[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/metadata/session"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/coordinator/replicas"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
@@ -52,10 +51,10 @@ func (b *Broker) metadataChanged(ch metadata.Change) {
 	b.noteHistory(touched)
 	b.delayed.came(ch.Revision)
 	if touched.Nodes {
-		b.changed.nodes.Notify()
+		b.nodesChanged.Notify()
 	}
 	if len(touched.Partitions) > 0 {
-		b.changed.partitions.Notify()
+		b.partitionsChanged.Notify()
 	}
 	b.rpc.SetPeers(b.catalog.Addresses(b.self))
 	for _, n := range touched.Live {
@@ -112,14 +111,6 @@ func (b *Broker) runRegistration(ctx context.Context) {
 		}
 		b.log.WithField("incarnation", b.Incarnation()).Info("registered again")
 	}
-}
-
-// runCounting raises the boot counter. Started by drive, ends with the broker.
-func (b *Broker) runCounting(ctx context.Context) {
-	b.session.RunCounting(ctx, session.Counting{
-		Every: b.o.RecountEvery, Changed: b.changed.partitions, Stopping: b.stopping.Load, WentBack: func(err error) { b.end(err) },
-		Written: func() int64 { _, bytes := b.store.Journalled(); return bytes },
-	})
 }
 
 // watchDelay measures how long a change of this broker takes until the watch of the metadata returns it: all that a broker has

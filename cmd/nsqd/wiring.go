@@ -66,7 +66,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		SessionTTL: o.SessionTTL,
 		Topics: admin.Defaults{
 			Partitions: o.Partitions, ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
-			Durability: metadata.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics, Hold: o.LeaderHold,
+			Durability: metadata.Durability(o.Durability), AutoCreate: o.AutoCreateTopics, Hold: o.LeaderHold,
 			DeleteGrace: o.DeleteGrace, ByName: o.TopicDefaults(), KnownChannels: p.lookupdChannels,
 			Options: o.TopicOptions(),
 		},

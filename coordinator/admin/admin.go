@@ -50,8 +50,9 @@ type Defaults struct {
 	Ordered                                  bool
 	Options                                  metadata.TopicOptions
 	// ByName changes the defaults of topics with matching names; the first match counts.
-	ByName       []option.Default
-	NoAutoCreate bool
+	ByName []option.Default
+	// AutoCreate: a put or a subscription creates its topic.
+	AutoCreate bool
 	// DeleteGrace is how long a deleted topic can be undeleted; 0: it is permanently deleted at once.
 	DeleteGrace time.Duration
 	// Hold is how long the creation of a topic waits for brokers.
@@ -60,18 +61,23 @@ type Defaults struct {
 	KnownChannels func(ctx context.Context, topic string) []string
 }
 
-func (d Defaults) of(name string) Defaults {
+// of is the state of a topic of this name that is created without explicit settings.
+func (d Defaults) of(name string) metadata.TopicState {
+	s := metadata.TopicState{
+		V: metadata.Version, Partitions: d.Partitions, ReplicationFactor: d.ReplicationFactor, MinInSync: d.MinInSync,
+		Durability: d.Durability, Ordered: d.Ordered, Options: d.Options,
+	}
 	at := slices.IndexFunc(d.ByName, func(t option.Default) bool { ok, _ := path.Match(t.Pattern, name); return ok })
 	if at < 0 {
-		return d
+		return s
 	}
 	t := d.ByName[at]
-	d.Partitions, d.Durability, d.Ordered = cmp.Or(t.Partitions, d.Partitions), cmp.Or(metadata.Durability(t.Durability), d.Durability), t.Ordered
+	s.Partitions, s.Durability, s.Ordered = cmp.Or(t.Partitions, s.Partitions), cmp.Or(metadata.Durability(t.Durability), s.Durability), t.Ordered
 	if t.ReplicationFactor != 0 {
-		d.ReplicationFactor, d.MinInSync = t.ReplicationFactor, cmp.Or(t.MinInSync, DefaultMinInSync(t.ReplicationFactor))
+		s.ReplicationFactor, s.MinInSync = t.ReplicationFactor, cmp.Or(t.MinInSync, DefaultMinInSync(t.ReplicationFactor))
 	}
-	t.Options.Apply(&d.Options)
-	return d
+	t.Options.Apply(&s.Options)
+	return s
 }
 
 // Options are all required, except Limits and Note.
@@ -200,14 +206,6 @@ func (a *Admin) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResult, e
 		return api.SeekResult{}, err
 	}
 	return a.Channels.seek(ctx, op)
-}
-
-// FinishElsewhere finishes messages of a channel whose originals are finished (api.Channels).
-func (a *Admin) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
-	if err := a.records.learnChannel(ctx, op.Topic, op.Channel); err != nil {
-		return api.FinishedElsewhere{}, err
-	}
-	return a.Channels.finishElsewhere(ctx, op)
 }
 
 // require refuses a topic that does not exist, waits for a channel that another broker has just created, and checks the

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
@@ -250,4 +251,88 @@ func lock(ctx context.Context, locks *txn.KeyedLock, name string) (unlock func()
 		return nil, fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 	}
 	return unlock, nil
+}
+
+// createExplicitly creates a channel as requested. outcome.ErrConflict: it exists with other settings. An ephemeral channel
+// has no record to compare with.
+func (c *Channels) createExplicitly(ctx context.Context, op api.CreateChannel) error {
+	place, err := nsqd.CheckStart(op.From)
+	if err != nil {
+		return err
+	}
+	t, ok := c.catalog.Topic(op.Topic)
+	if !ok {
+		return outcome.ErrTopicNotFound
+	}
+	ordered := t.Ordered
+	if op.Ordered != nil {
+		ordered = *op.Ordered
+	}
+	if t.Ordered && !ordered {
+		return fmt.Errorf("%w: topic %s is ordered, and so are all of its channels", outcome.ErrInvalid, op.Topic)
+	}
+	if op.Filter != "" && nsqd.IsEphemeral(op.Channel) {
+		return fmt.Errorf("%w: an ephemeral channel has no filter", outcome.ErrInvalid)
+	}
+	if !nsqd.IsEphemeral(op.Channel) {
+		if err := c.forgetDeleted(ctx, op.Topic, t.ID, op.Channel); err != nil {
+			return err
+		}
+		if err := c.checkPlace(ctx, op.Topic, op.Channel, op.From, place); err != nil {
+			return err
+		}
+		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: ordered, Policy: option.Policy{Filter: op.Filter}})
+		if err == nil {
+			err = channelConflict(state, op)
+		}
+		if err != nil {
+			return err
+		}
+		ordered = state.Ordered
+	}
+	return c.CreateChannel(ctx, op.Topic, op.Channel, op.From, ordered)
+}
+
+// forgetDeleted waits, if another broker has deleted the channel, until the catalog has the deletion: a creation is
+// answered by the current metadata.
+func (c *Channels) forgetDeleted(ctx context.Context, topic string, t ident.TopicID, channel string) error {
+	known, ok := c.catalog.Channels(t)[channel]
+	if !ok {
+		return nil // a transaction creates it
+	}
+	now, err := c.topic(ctx, topic)
+	if err != nil {
+		return err
+	}
+	_, state, there, err := c.channel(ctx, t, channel)
+	if err != nil || there && now.ID == t && state.ID == known.ID && state.Deleting == known.Deleting {
+		return err
+	}
+	return c.catalog.Await(ctx, func() bool {
+		now, ok := c.catalog.Topic(topic)
+		return !ok || now.ID != t || c.catalog.Channels(t)[channel].ID != known.ID || c.catalog.Channels(t)[channel].Deleting
+	})
+}
+
+// channelConflict is conflict for a channel.
+func channelConflict(s metadata.ChannelState, op api.CreateChannel) error {
+	var differ []string
+	if op.From != "" && op.From != s.From {
+		differ = append(differ, fmt.Sprintf("from=%s", op.From))
+	}
+	if op.Ordered != nil && *op.Ordered != s.Ordered {
+		differ = append(differ, fmt.Sprintf("ordered=%v", *op.Ordered))
+	}
+	if op.Filter != "" && op.Filter != s.Policy.Filter {
+		differ = append(differ, fmt.Sprintf("filter=%q", op.Filter))
+	}
+	if differ == nil {
+		return nil
+	}
+	filter := ""
+	if s.Policy.Filter != "" || op.Filter != "" {
+		filter = fmt.Sprintf(" filter=%q", s.Policy.Filter)
+	}
+	return fmt.Errorf("%w: channel %s of topic %s has from=%q ordered=%v%s, not %s (/v1/channel/seek moves it, /channel/setorder changes its order, /v1/channel/policy its filter)",
+		outcome.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, filter, strings.Join(differ, " "))
 }

@@ -33,14 +33,15 @@ var errTaken = errors.New("admin: the topic was created by another broker")
 
 // creation is a topic that is being created, over all attempts.
 type creation struct {
-	spec    spec
-	id      ident.TopicID
-	first   int           // number of the first partition; 0 unless a topic grows
-	hold    time.Duration // how long it is retried
-	began   time.Time     // of the first attempt
-	places  [][]ident.Node
-	stores  prepared
-	written bool // or perhaps
+	name     string
+	topic    metadata.TopicState // as it will be
+	explicit bool                // requested by name, not by a put
+	first    int                 // number of the first partition; 0 unless a topic grows
+	hold     time.Duration       // how long it is retried
+	began    time.Time           // of the first attempt
+	places   [][]ident.Node
+	stores   prepared
+	written  bool // or perhaps
 }
 
 // prepared has the stores that brokers made, by node and partition number.
@@ -55,9 +56,9 @@ func (c *creation) begin() {
 // try chooses brokers, lets them prepare replicas, and writes the topic and all its partition keys in one transaction,
 // which replaces the record old: of a deleted topic, or the zero value. nil: the topic exists.
 func (t *Topics) try(ctx context.Context, c *creation, old metadata.TopicState) (err error) {
-	if live := len(t.catalog.LiveNodes()); live < c.spec.minInSync {
+	if live := len(t.catalog.LiveNodes()); live < c.topic.MinInSync {
 		c.begin()
-		return fmt.Errorf("%d of %d brokers are live", live, c.spec.minInSync)
+		return fmt.Errorf("%d of %d brokers are live", live, c.topic.MinInSync)
 	}
 	select {
 	case t.slots <- struct{}{}:
@@ -88,8 +89,9 @@ func (t *Topics) try(ctx context.Context, c *creation, old metadata.TopicState) 
 // ready chooses brokers, unless an earlier attempt has, and lets them prepare replicas.
 func (t *Topics) ready(ctx context.Context, c *creation) (err error) {
 	if c.places == nil {
-		wish := plan.Placement{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
-		if c.places, err = plan.Place(t.catalog.Candidates(c.spec.replicas, t.o.Low), wish); err != nil {
+		replicas := c.topic.ReplicationFactor
+		wish := plan.Placement{Partitions: c.topic.Partitions, Replicas: replicas}
+		if c.places, err = plan.Place(t.catalog.Candidates(replicas, t.o.Low), wish); err != nil {
 			return err
 		}
 		t.leadersFirst(c.places)
@@ -140,7 +142,7 @@ func (t *Topics) prepare(ctx context.Context, c *creation) prepared {
 			continue
 		}
 		asked.Go(func() {
-			req := calls.PrepareRequest{Name: c.spec.name, Topic: c.id, Partitions: numbers, Durability: string(c.spec.durability)}
+			req := calls.PrepareRequest{Name: c.name, Topic: c.topic.ID, Partitions: numbers, Durability: string(c.topic.Durability)}
 			resp, err := calls.Prepare.Ask(ctx, t.o.Caller, node, req)
 			if err != nil || len(resp.Stores) != len(numbers) {
 				t.o.Log.WithError(err).WithField("node", node).Warn("broker did not prepare its replicas")
@@ -166,7 +168,7 @@ func (t *Topics) release(ctx context.Context, c *creation) {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	for node, stores := range c.stores {
-		req := calls.PrepareRequest{Name: c.spec.name, Topic: c.id}
+		req := calls.PrepareRequest{Name: c.name, Topic: c.topic.ID}
 		for n := range stores {
 			req.Partitions = append(req.Partitions, uint16(n))
 		}
@@ -188,16 +190,13 @@ func byNode(places [][]ident.Node, first int) map[ident.Node][]uint16 {
 // puts returns the values of a new topic. The in-sync set of a partition is the brokers that have prepared a replica,
 // and the first of them leads.
 func (t *Topics) puts(c *creation, old metadata.TopicState) ([]metadata.Put, error) {
-	s := c.spec
-	state := metadata.TopicState{V: metadata.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
-		MinInSync: s.minInSync, Durability: s.durability, Ordered: *s.ordered, Options: t.o.Defaults.of(s.name).Options, Owner: s.owner}
-	setOptions(&state, s.options, s.durability)
-	if !s.explicit {
+	state := c.topic
+	if !c.explicit {
 		state.DeletedAtMS = old.DeletedAtMS // nsqadmin may repeat the deletion at another broker
 	}
 	puts := []metadata.Put{
-		{Key: t.keys.Topic(s.name), Value: metadata.Encode(state)},
-		{Key: t.keys.Tombstone(c.id), Delete: true}, // does nothing: a creation has as many puts as a deletion, which must fit
+		{Key: t.keys.Topic(c.name), Value: metadata.Encode(state)},
+		{Key: t.keys.Tombstone(c.topic.ID), Delete: true}, // does nothing: a creation has as many puts as a deletion, which must fit
 	}
 	return t.partitionPuts(c, puts)
 }
@@ -207,12 +206,11 @@ func (t *Topics) partitionPuts(c *creation, puts []metadata.Put) ([]metadata.Put
 	for i, nodes := range c.places {
 		n := c.first + i
 		state := t.firstState(c, n, nodes)
-		if len(state.ISR) < c.spec.minInSync {
+		if len(state.ISR) < c.topic.MinInSync {
 			c.places = nil // the next attempt chooses again
-			return nil, fmt.Errorf("%d of %d replicas of partition %d are ready", len(state.ISR), c.spec.minInSync, n)
+			return nil, fmt.Errorf("%d of %d replicas of partition %d are ready", len(state.ISR), c.topic.MinInSync, n)
 		}
-		key := t.keys.Partition(ident.Partition{Topic: c.id, Number: uint16(n)})
-		puts = append(puts, metadata.Put{Key: key, Value: metadata.Encode(state)})
+		puts = append(puts, metadata.Put{Key: t.keys.Partition(c.topic.Partition(n)), Value: metadata.Encode(state)})
 	}
 	return puts, nil
 }
@@ -221,7 +219,7 @@ func (t *Topics) partitionPuts(c *creation, puts []metadata.Put) ([]metadata.Put
 // while another leader lives.
 func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) metadata.PartitionState {
 	state := metadata.PartitionState{V: metadata.Version, Replicas: nodes, Epoch: 1,
-		MinInSync: c.spec.minInSync, Durability: c.spec.durability}
+		MinInSync: c.topic.MinInSync, Durability: c.topic.Durability}
 	var all, roomy []ident.Member
 	incarnations := map[ident.Node]ident.Incarnation{}
 	for _, node := range nodes {
@@ -249,13 +247,13 @@ func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) metadata.Par
 
 // write runs the transaction. After an unknown outcome it reads the key.
 func (t *Topics) write(ctx context.Context, c *creation, revision int64, puts []metadata.Put) error {
-	key := t.keys.Topic(c.spec.name)
+	key := t.keys.Topic(c.name)
 	short, cancel := context.WithTimeout(ctx, txn.LargeTimeout(len(puts)))
 	ok, _, err := t.store.Txn(short, []metadata.Compare{{Key: key, Create: -1, Mod: revision}}, puts)
 	cancel()
 	if errors.Is(err, metadata.ErrInvalid) { // an external etcd with other limits than ours
 		return fmt.Errorf("%w: one transaction writes %s, raise --max-txn-ops of etcd to %d: %w",
-			outcome.ErrInvalid, plural(c.spec.partitions, "partition"), metadata.EmbeddedMaxTxn, err)
+			outcome.ErrInvalid, plural(c.topic.Partitions, "partition"), metadata.EmbeddedMaxTxn, err)
 	}
 	if err == nil && ok {
 		return nil
@@ -264,7 +262,7 @@ func (t *Topics) write(ctx context.Context, c *creation, revision int64, puts []
 	if readErr != nil {
 		return errors.Join(err, readErr)
 	}
-	if now, decodeErr := metadata.DecodeTopic(e); decodeErr == nil && now.ID == c.id {
+	if now, decodeErr := metadata.DecodeTopic(e); decodeErr == nil && now.ID == c.topic.ID {
 		return nil
 	}
 	return errors.Join(errTaken, err)

@@ -291,7 +291,7 @@ func deleted(state metadata.TopicState) metadata.TopicState {
 
 func (t *Topics) partitionDeletes(state metadata.TopicState) (puts []metadata.Put) {
 	for n := range state.Span() {
-		puts = append(puts, metadata.Put{Key: t.keys.Partition(ident.Partition{Topic: state.ID, Number: uint16(n)}), Delete: true})
+		puts = append(puts, metadata.Put{Key: t.keys.Partition(state.Partition(n)), Delete: true})
 	}
 	return puts
 }

@@ -89,10 +89,8 @@ func (t *Topics) setPartitions(ctx context.Context, op api.SetPartitions) error 
 // beginGrowth lets brokers prepare the replicas of the new partitions, and writes the keys. It retries while too few
 // replicas are ready.
 func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state metadata.TopicState) (metadata.TopicState, error) {
-	add := op.Partitions - state.Partitions
-	c := &creation{id: state.ID, first: state.Partitions, spec: spec{
-		name: op.Topic, partitions: add, replicas: state.ReplicationFactor, minInSync: state.MinInSync, durability: state.Durability,
-	}}
+	c := &creation{name: op.Topic, topic: state, first: state.Partitions}
+	c.topic.Partitions = op.Partitions - state.Partitions
 	defer func() { t.o.Group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
 	for {
 		next, err := t.tryGrowth(ctx, c, state)
@@ -126,8 +124,8 @@ func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.Topi
 		return state, err
 	}
 	next = state
-	next.V, next.Growing = metadata.Version, c.first+c.spec.partitions
-	key := t.keys.Topic(c.spec.name)
+	next.V, next.Growing = metadata.Version, c.first+c.topic.Partitions
+	key := t.keys.Topic(c.name)
 	puts, err := t.partitionPuts(c, []metadata.Put{{Key: key, Value: metadata.Encode(next)}})
 	if err != nil {
 		return state, err

@@ -31,39 +31,55 @@ type leaders struct {
 }
 
 // onAll carries out an operation at the leader of every partition from first on, the new ones of a topic that grows
-// included. Each leader is asked once for all of its partitions, then for each partition that is not done.
+// included.
 func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, first uint16, op calls.QueueOp) error {
 	op.Topic = t.ID
-	left := numbersOf(t)[first:]
+	return l.onEach(t.ID, numbersOf(t)[first:], func(node ident.Node, numbers []uint16) []uint16 {
+		resp, _ := ask(ctx, l, node, calls.ChangeQueues, calls.QueueOps{Op: op, Numbers: numbers})
+		return resp.Done
+	}, func(n uint16) error {
+		op := op
+		op.Number = n
+		_, err := askLeader(ctx, l, op.Partition, calls.ChangeQueue, op)
+		return err
+	})
+}
+
+// onEach calls several, concurrently, for each leader of more than one of the partitions; it returns those that are
+// done. Then it calls one for each other partition.
+func (l *leaders) onEach(t ident.TopicID, numbers []uint16, several func(ident.Node, []uint16) (done []uint16), one func(uint16) error) error {
+	led := map[ident.Node][]uint16{}
+	for _, n := range numbers {
+		if leader, ok := l.directory.Leader(ident.Partition{Topic: t, Number: n}); ok {
+			led[leader.Node] = append(led[leader.Node], n)
+		}
+	}
 	var mu sync.Mutex
 	var done []uint16
-	l.together(t.ID, left, func(node ident.Node, numbers []uint16) {
-		resp, _ := ask(ctx, l, node, calls.ChangeQueues, calls.QueueOps{Op: op, Numbers: numbers}) // then they are asked one by one
-		mu.Lock()
-		defer mu.Unlock()
-		done = append(done, resp.Done...)
-	})
-	left = slices.DeleteFunc(left, func(n uint16) bool { return slices.Contains(done, n) })
+	var asked sync.WaitGroup
+	for node, numbers := range led {
+		if len(numbers) > 1 {
+			asked.Go(func() {
+				some := several(node, numbers)
+				mu.Lock()
+				defer mu.Unlock()
+				done = append(done, some...)
+			})
+		}
+	}
+	asked.Wait()
+	left := slices.DeleteFunc(numbers, func(n uint16) bool { return slices.Contains(done, n) })
 	errs := make([]error, len(left))
-	concurrency.Each(len(left), api.MaxPartitions, func(i int) {
-		op := op
-		op.Number = left[i]
-		_, errs[i] = askLeader(ctx, l, op.Partition, calls.ChangeQueue, op)
-	})
-	return joined(errs)
+	concurrency.Each(len(left), api.MaxPartitions, func(i int) { errs[i] = one(left[i]) })
+	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > 0 {
+		return partitionErrors(errs)
+	}
+	return nil
 }
 
 // partitionErrors are the errors of partitions of a topic, one for each. Its text is one line, because it is an answer
 // to a client.
 type partitionErrors []error
-
-// joined returns the errors that are not nil; nil if there are none.
-func joined(errs []error) error {
-	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
-		return partitionErrors(failed)
-	}
-	return nil
-}
 
 func (e partitionErrors) Error() string {
 	if len(e) == 1 {
@@ -72,31 +88,14 @@ func (e partitionErrors) Error() string {
 	return fmt.Sprintf("%v (and %s)", e[0], plural(len(e)-1, "more partition"))
 }
 
+func (e partitionErrors) Unwrap() []error { return e }
+
 // plural returns a number with its noun: 1 partition, 2 partitions.
 func plural(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}
 	return fmt.Sprintf("%d %s", n, noun)
-}
-
-func (e partitionErrors) Unwrap() []error { return e }
-
-// together calls do, concurrently, for each leader of several of the partitions.
-func (l *leaders) together(t ident.TopicID, numbers []uint16, do func(node ident.Node, numbers []uint16)) {
-	led := map[ident.Node][]uint16{}
-	for _, n := range numbers {
-		if leader, ok := l.directory.Leader(ident.Partition{Topic: t, Number: n}); ok {
-			led[leader.Node] = append(led[leader.Node], n)
-		}
-	}
-	var asked sync.WaitGroup
-	for node, numbers := range led {
-		if len(numbers) > 1 {
-			asked.Go(func() { do(node, numbers) })
-		}
-	}
-	asked.Wait()
 }
 
 // askLeader makes a call to the leader of a partition, as atLeader does.
@@ -108,8 +107,8 @@ func askLeader[Req, Resp any](ctx context.Context, l *leaders, p ident.Partition
 	return resp, err
 }
 
-// askSoon is askLeader within operationTimeout.
-func askSoon[Req, Resp any](ctx context.Context, l *leaders, p ident.Partition, m calls.Method[Req, Resp], req Req) (Resp, error) {
+// askLeaderWithTimeout is askLeader, bounded by operationTimeout.
+func askLeaderWithTimeout[Req, Resp any](ctx context.Context, l *leaders, p ident.Partition, m calls.Method[Req, Resp], req Req) (Resp, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	return askLeader(ctx, l, p, m, req)

@@ -41,17 +41,15 @@ func (p *pendingChannels) add(topic, channel string, state metadata.ChannelState
 		p.of[topic][channel] = c
 	}
 	c.callers++
-	return func() { p.done(topic, c) }
-}
-
-func (p *pendingChannels) done(topic string, c *pendingChannel) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c.callers--; c.callers > 0 {
-		return
-	}
-	if delete(p.of[topic], c.name); len(p.of[topic]) == 0 {
-		delete(p.of, topic)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if c.callers--; c.callers > 0 {
+			return
+		}
+		if delete(p.of[topic], channel); len(p.of[topic]) == 0 {
+			delete(p.of, topic)
+		}
 	}
 }
 

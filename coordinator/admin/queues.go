@@ -175,7 +175,8 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 			return outcome.ErrChannelNotFound
 		}
 		// The channel reads its policy from the catalog, and delivers nothing before.
-		if err := q.records.awaitChannelThere(ctx, t, op.Channel, s.Revision); err != nil {
+		here := func() bool { return q.records.catalog.Channels(t)[op.Channel].Revision >= s.Revision }
+		if err := q.records.catalog.Await(ctx, here); err != nil {
 			return err
 		}
 	} else if err := q.quotas.Ephemeral(p.Queue().Channels(), op.Channel); err != nil {

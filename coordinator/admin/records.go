@@ -78,13 +78,12 @@ func (r *records) rewriteTopic(ctx context.Context, name string, change func(met
 		}
 		t.V = metadata.Version
 		key := r.keys.Topic(name)
-		ok, revision, err := txn.Try(ctx, r.store, []metadata.Compare{{Key: key, Create: -1, Mod: old.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(t)}})
-		if err != nil {
-			return old, fmt.Errorf("%w: change of %s: %w", outcome.ErrUnavailable, name, err)
-		}
-		if ok {
-			t.Revision = revision
+		t.Revision, err = txn.Apply(ctx, r.store, []metadata.Compare{{Key: key, Create: -1, Mod: old.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(t)}})
+		if err == nil {
 			return t, nil
+		}
+		if !errors.Is(err, txn.ErrCompare) {
+			return old, fmt.Errorf("%w: change of %s: %w", outcome.ErrUnavailable, name, err)
 		}
 	}
 }
@@ -136,20 +135,14 @@ func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel stri
 			return c, err
 		}
 		c.V = metadata.Version
-		ok, rev, err := txn.Try(ctx, r.store, []metadata.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}, []metadata.Put{{Key: e.Key, Value: metadata.Encode(c)}})
-		if err != nil {
-			return c, fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
-		}
-		if ok {
-			c.Revision = rev
+		c.Revision, err = txn.Apply(ctx, r.store, []metadata.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}, []metadata.Put{{Key: e.Key, Value: metadata.Encode(c)}})
+		if err == nil {
 			return c, nil
 		}
+		if !errors.Is(err, txn.ErrCompare) {
+			return c, fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
+		}
 	}
-}
-
-// awaitChannelThere waits until the catalog has a channel's key of this revision or later. The channel may be new.
-func (r *records) awaitChannelThere(ctx context.Context, t ident.TopicID, channel string, revision int64) error {
-	return r.catalog.Await(ctx, func() bool { return r.catalog.Channels(t)[channel].Revision >= revision })
 }
 
 // awaitChannel waits until the catalog has a channel's key of this revision or later, or no such key.

@@ -9,7 +9,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -128,7 +127,7 @@ func (r *redrive) served(ctx context.Context) (leaders []catalog.Leadership, err
 		return nil, outcome.ErrTopicNotFound
 	}
 	for n := range t.Partitions {
-		l, _ := r.directory.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
+		l, _ := r.directory.Leader(t.Partition(n))
 		leaders = append(leaders, l)
 	}
 	_, err = r.channels.Deferred(ctx, r.letters, deadLetterChannel, 1)

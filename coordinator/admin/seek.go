@@ -96,8 +96,8 @@ func (s seeker) check(ctx context.Context, numbers []uint16) error {
 func (s seeker) all(ctx context.Context, numbers []uint16) ([]api.SeekMove, error) {
 	var mu sync.Mutex
 	var moves []api.SeekMove
-	done, unsure := map[uint16]bool{}, map[uint16]bool{} // unsure: it may have moved, without an answer
-	s.leaders.together(ident.TopicID(s.op.Topic), numbers, func(node ident.Node, numbers []uint16) {
+	unsure := map[uint16]bool{} // it may have moved, without an answer
+	err := s.leaders.onEach(s.op.Topic, numbers, func(node ident.Node, numbers []uint16) (done []uint16) {
 		resp, err := ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: s.op, Numbers: numbers, DryRun: s.dryRun})
 		mu.Lock()
 		defer mu.Unlock()
@@ -105,18 +105,24 @@ func (s seeker) all(ctx context.Context, numbers []uint16) ([]api.SeekMove, erro
 			unsure[n] = inDoubt(err)
 		}
 		for _, m := range resp.Moves {
-			if unsure[m.Number], done[m.Number] = m.Unsure, !m.Unsure; !m.Unsure {
-				moves = append(moves, moveOf(m))
+			if unsure[m.Number] = m.Unsure; !m.Unsure {
+				moves, done = append(moves, moveOf(m)), append(done, m.Number)
 			}
 		}
+		return done
+	}, func(n uint16) error {
+		mu.Lock()
+		was := unsure[n]
+		mu.Unlock()
+		move, err := s.one(ctx, n, was)
+		mu.Lock()
+		defer mu.Unlock()
+		moves = append(moves, move)
+		return err
 	})
-	numbers = slices.DeleteFunc(numbers, func(n uint16) bool { return done[n] })
-	left, errs := make([]api.SeekMove, len(numbers)), make([]error, len(numbers))
-	concurrency.Each(len(numbers), api.MaxPartitions, func(i int) { left[i], errs[i] = s.one(ctx, numbers[i], unsure[numbers[i]]) })
-	if err := joined(errs); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	moves = append(moves, left...)
 	slices.SortFunc(moves, func(x, y api.SeekMove) int { return cmp.Compare(x.Partition, y.Partition) })
 	return moves, nil
 }

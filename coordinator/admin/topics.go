@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
@@ -36,53 +37,35 @@ type Topics struct {
 	slots    chan struct{}  // one for each topic that is being created
 }
 
-// spec describes a topic that is to be created.
-type spec struct {
-	name                            string
-	partitions, replicas, minInSync int
-	ordered                         *bool // nil: the default
-	explicit                        bool  // requested by name, not by a put
-	durability                      metadata.Durability
-	options                         option.Change[option.Topic] // of the defaults
-	owner                           string                      // whose quota counts it
-}
-
 // DefaultMinInSync is the smallest in-sync set that accepts puts: of three replicas one may fail, of two none, because
 // an OK means two disks.
 func DefaultMinInSync(replicationFactor int) int {
 	return replicationFactor/2 + 1
 }
 
-// complete fills in the defaults and checks; errors wrap outcome.ErrInvalid.
-func (t *Topics) complete(s spec) (spec, error) {
-	d := t.o.Defaults.of(s.name)
-	setDefault(&s.partitions, d.Partitions)
-	if s.replicas == 0 {
-		s.replicas = d.ReplicationFactor
-		setDefault(&s.minInSync, d.MinInSync)
+// newTopic is the state of a topic that is to be created. Errors wrap outcome.ErrInvalid.
+func (t *Topics) newTopic(op api.CreateTopic) (metadata.TopicState, error) {
+	s := t.o.Defaults.of(op.Topic)
+	s.Partitions = cmp.Or(op.Partitions, s.Partitions)
+	if op.ReplicationFactor != 0 {
+		s.ReplicationFactor, s.MinInSync = op.ReplicationFactor, 0
 	}
-	setDefault(&s.minInSync, DefaultMinInSync(s.replicas))
-	setDefault(&s.durability, d.Durability)
-	setDefault(&s.ordered, &d.Ordered)
+	s.MinInSync = cmp.Or(op.MinInSync, s.MinInSync, DefaultMinInSync(s.ReplicationFactor))
+	if op.Ordered != nil {
+		s.Ordered = *op.Ordered
+	}
+	setOptions(&s, op.Options, metadata.Durability(op.Durability))
 	switch {
-	case !api.ValidName(s.name): // it names a folder
-		return s, fmt.Errorf("%w: %q is not the name of a topic", outcome.ErrInvalid, s.name)
-	case s.partitions < 1 || s.partitions > api.MaxPartitions:
+	case !api.ValidName(op.Topic): // it names a folder
+		return s, fmt.Errorf("%w: %q is not the name of a topic", outcome.ErrInvalid, op.Topic)
+	case s.Partitions < 1 || s.Partitions > api.MaxPartitions:
 		return s, fmt.Errorf("%w: partitions must be 1 to %d", outcome.ErrInvalid, api.MaxPartitions)
-	case s.replicas < 1:
+	case s.ReplicationFactor < 1:
 		return s, fmt.Errorf("%w: replication_factor must be at least 1", outcome.ErrInvalid)
-	case s.minInSync < 1 || s.minInSync > s.replicas:
-		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", outcome.ErrInvalid, s.replicas)
+	case s.MinInSync < 1 || s.MinInSync > s.ReplicationFactor:
+		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", outcome.ErrInvalid, s.ReplicationFactor)
 	}
-	return s, validDurability(s.durability)
-}
-
-// setDefault sets *v where it is zero.
-func setDefault[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
+	return s, validDurability(s.Durability)
 }
 
 // Ensure creates a topic with the defaults unless it exists, if that is allowed.
@@ -90,12 +73,12 @@ func (t *Topics) Ensure(ctx context.Context, name string) error {
 	if _, ok := t.catalog.Topic(name); ok {
 		return nil
 	}
-	if t.o.Defaults.NoAutoCreate {
+	if !t.o.Defaults.AutoCreate {
 		return outcome.ErrTopicNotFound
 	}
-	s, err := t.complete(spec{name: name})
+	s, err := t.newTopic(api.CreateTopic{Topic: name})
 	if err == nil {
-		_, err = t.create(ctx, s)
+		_, err = t.create(ctx, &creation{name: name, topic: s})
 	}
 	return err
 }
@@ -112,11 +95,7 @@ func (t *Topics) createExplicitly(ctx context.Context, op api.CreateTopic) error
 	if err != nil {
 		return err
 	}
-	s, err := t.complete(spec{
-		name: op.Topic, partitions: op.Partitions, replicas: op.ReplicationFactor, minInSync: op.MinInSync,
-		ordered: op.Ordered, explicit: true,
-		durability: metadata.Durability(op.Durability), options: op.Options,
-	})
+	s, err := t.newTopic(op)
 	if err != nil {
 		return err
 	}
@@ -124,7 +103,7 @@ func (t *Topics) createExplicitly(ctx context.Context, op api.CreateTopic) error
 		if err := t.mayHave(op.Options.Values); err != nil {
 			return err
 		}
-		if err := t.enoughBrokers(s.replicas, t.o.Defaults.of(s.name).ReplicationFactor); err != nil { // the default number is awaited
+		if err := t.enoughBrokers(s.ReplicationFactor, t.o.Defaults.of(op.Topic).ReplicationFactor); err != nil { // the default number is awaited
 			return err
 		}
 	}
@@ -140,11 +119,11 @@ func (t *Topics) mayHave(o metadata.TopicOptions) error {
 }
 
 // makeAs creates a topic, or finds one with the settings of the operation.
-func (t *Topics) makeAs(ctx context.Context, s spec, op api.CreateTopic) error {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(s.partitions)*prepareEach)
+func (t *Topics) makeAs(ctx context.Context, s metadata.TopicState, op api.CreateTopic) error {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(s.Partitions)*prepareEach)
 	defer cancel()
 	for {
-		made, err := t.create(ctx, s)
+		made, err := t.create(ctx, &creation{name: op.Topic, topic: s, explicit: true})
 		if err != nil {
 			return err
 		}
@@ -186,48 +165,48 @@ func validDurability(d metadata.Durability) error {
 }
 
 // create returns when the catalog has the topic. Another broker may have created it.
-func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error) {
+func (t *Topics) create(ctx context.Context, c *creation) (metadata.TopicState, error) {
 	came := time.Now()
-	unlock, err := t.locks.Lock(ctx, s.name)
+	unlock, err := t.locks.Lock(ctx, c.name)
 	if err != nil {
 		return metadata.TopicState{}, err
 	}
 	defer unlock()
-	if state, ok := t.catalog.Topic(s.name); ok {
+	if state, ok := t.catalog.Topic(c.name); ok {
 		return state, nil // created while this waited
 	}
-	done, err := t.quotas.Topic(ctx, s.name, s.partitions)
+	done, err := t.quotas.Topic(ctx, c.name, c.topic.Partitions)
 	if err != nil {
 		return metadata.TopicState{}, err
 	}
 	defer done()
-	s.owner = api.RequesterOf(ctx).User
-	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
+	prepare := time.Duration(c.topic.Partitions) * prepareEach
+	ctx, cancel := context.WithTimeout(ctx, createTimeout+prepare)
 	defer cancel()
-	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.o.Defaults.Hold + time.Duration(s.partitions)*prepareEach}
+	c.topic.ID, c.topic.Owner, c.hold = ident.NewTopicID(), api.RequesterOf(ctx).User, t.o.Defaults.Hold+prepare
 	if time.Since(came) > txn.Retry { // another caller has tried it
 		c.began = came
 	}
-	known := t.knownChannels(ctx, s.name)
+	known := t.knownChannels(ctx, c.name)
 	defer func() { t.o.Group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
 	for {
-		old, there := t.catalog.Record(s.name) // read once: the write replaces the record that was checked
+		old, there := t.catalog.Record(c.name) // read once: the write replaces the record that was checked
 		if there && !old.Deleted {
 			return old, nil
 		}
 		err := t.try(ctx, c, old)
 		if err == nil {
-			err = t.catalog.Await(ctx, func() bool { _, ok := t.catalog.Topic(s.name); return ok })
+			err = t.catalog.Await(ctx, func() bool { _, ok := t.catalog.Topic(c.name); return ok })
 		}
 		if err == nil {
-			t.quotas.Implied(ctx, "created topic "+s.name)
-			t.createKnown(ctx, s.name, known)
+			t.quotas.Implied(ctx, "created topic "+c.name)
+			t.createKnown(ctx, c.name, known)
 		}
 		if errors.Is(err, outcome.ErrInvalid) {
 			return metadata.TopicState{}, err
 		}
 		if err != nil && (time.Since(c.began) >= c.hold || !concurrency.SleepUntil(ctx, t.catalog.Changed(), txn.Retry)) {
-			return metadata.TopicState{}, fmt.Errorf("%w: create topic %s: %w", outcome.ErrUnavailable, s.name, err)
+			return metadata.TopicState{}, fmt.Errorf("%w: create topic %s: %w", outcome.ErrUnavailable, c.name, err)
 		}
 	}
 }
@@ -282,4 +261,51 @@ func (t *Topics) enoughBrokers(factor, allowed int) error {
 		return fmt.Errorf("%w: replication_factor %d, but the cluster has %s", outcome.ErrInvalid, factor, plural(staying, "broker"))
 	}
 	return nil
+}
+
+// Settings are the effective settings of a topic (api.Directory).
+func (t *Topics) Settings(name string) (api.TopicSettings, bool) {
+	s, ok := t.catalog.Topic(name)
+	return api.TopicSettings{
+		Topic: name, ID: s.ID, Partitions: s.Partitions, ReplicationFactor: s.ReplicationFactor, MinInSync: s.MinInSync,
+		Durability: string(s.Durability), Ordered: s.Ordered, EffectiveOptions: s.Options.Effective(),
+	}, ok
+}
+
+// conflict is the error of a creation that requests other settings than the topic has.
+func conflict(t metadata.TopicState, op api.CreateTopic) error {
+	var has, asked []string
+	compare := func(name string, is, wants any) {
+		if is != wants {
+			has, asked = append(has, fmt.Sprintf("%s=%v", name, is)), append(asked, fmt.Sprintf("%s=%v", name, wants))
+		}
+	}
+	compare("partitions", t.Partitions, cmp.Or(op.Partitions, t.Partitions))
+	compare("replication_factor", t.ReplicationFactor, cmp.Or(op.ReplicationFactor, t.ReplicationFactor))
+	compare("min_in_sync", t.MinInSync, cmp.Or(op.MinInSync, t.MinInSync))
+	if op.Ordered != nil {
+		compare("ordered", t.Ordered, *op.Ordered)
+	}
+	wanted := t
+	setOptions(&wanted, op.Options, metadata.Durability(op.Durability))
+	compare("durability", t.Durability, wanted.Durability)
+	is, wants := t.Options.Effective(), wanted.Options.Effective()
+	for i := range option.Topics {
+		r := &option.Topics[i]
+		compare(r.Name, r.Show(option.Topic(is)), r.Show(option.Topic(wants)))
+	}
+	if has == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: topic %s has %s, not %s; nothing was changed (/v1/topic/set or nsqctl topic set changes limits and the durability, /v1/topic/replication replication_factor and min_in_sync, /v1/topic/partitions raises partitions)",
+		outcome.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
+}
+
+// confirm compares an existing topic with the request. Its next deletion is not a repeat by nsqadmin.
+func (t *Topics) confirm(ctx context.Context, op api.CreateTopic) error {
+	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
+		err := conflict(s, op)
+		s.DeletedAtMS = 0
+		return s, err
+	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
@@ -19,7 +20,7 @@ import (
 )
 
 // byContent is the topic "orders" that recognises content.
-func (w *world) byContent(leaders ...ident.Node) Topic {
+func (w *world) byContent(leaders ...ident.Node) metadata.TopicState {
 	top := w.topic("orders", leaders...)
 	top.Options.Dedupe = option.DedupeContent
 	w.mu.Lock()
@@ -29,7 +30,7 @@ func (w *world) byContent(leaders ...ident.Node) Topic {
 }
 
 // apart is the number of the partition of a body without a key.
-func apart(top Topic, body string) int {
+func apart(top metadata.TopicState, body string) int {
 	x := queue.IdentityOfContent(nil, nil, []byte(body))
 	return partitionOf(x[:], top.Partitions)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	t       testing.TB
 	mu      sync.Mutex
-	topics  map[string]Topic
+	topics  map[string]metadata.TopicState
 	leaders map[ident.Partition]Leadership
 	logs    map[ident.Partition]*sharedLog
 	epoch   ident.Epoch
@@ -135,7 +136,7 @@ type sharedLog struct {
 
 func newWorld(t testing.TB, names ...ident.Node) *world {
 	w := &world{
-		t: t, topics: map[string]Topic{}, leaders: map[ident.Partition]Leadership{},
+		t: t, topics: map[string]metadata.TopicState{}, leaders: map[ident.Partition]Leadership{},
 		logs: map[ident.Partition]*sharedLog{}, changed: make(chan struct{}),
 		brokers: map[ident.Node]*broker{}, pipes: map[[2]ident.Node]*pipe{},
 	}
@@ -171,9 +172,9 @@ func (w *world) close() {
 }
 
 // topic makes a topic whose partitions are led by the given brokers.
-func (w *world) topic(name string, leaders ...ident.Node) Topic {
+func (w *world) topic(name string, leaders ...ident.Node) metadata.TopicState {
 	w.mu.Lock()
-	t := Topic{Name: name, ID: ident.TopicID(0xabc0 + len(w.topics)), Partitions: len(leaders)}
+	t := metadata.TopicState{ID: ident.TopicID(0xabc0 + len(w.topics)), Partitions: len(leaders)}
 	w.topics[name] = t
 	for n := range leaders {
 		w.logs[t.Partition(n)] = &sharedLog{byID: map[ident.RequestID]ident.Sequence{}}
@@ -197,9 +198,9 @@ func (w *world) lead(p ident.Partition, leader ident.Node) {
 	}
 	before := w.brokers[old.Node]
 	name := ""
-	for _, t := range w.topics {
+	for topic, t := range w.topics {
 		if t.ID == p.Topic {
-			name = t.Name
+			name = topic
 		}
 	}
 	w.mu.Unlock()
@@ -327,7 +328,7 @@ func (t links) Send(to ident.Node, f rpc.Frame) error {
 func (b *broker) Self() ident.Node               { return b.name }
 func (b *broker) Incarnation() ident.Incarnation { return b.inc }
 
-func (b *broker) Topic(name string) (Topic, bool) {
+func (b *broker) Topic(name string) (metadata.TopicState, bool) {
 	b.w.mu.Lock()
 	defer b.w.mu.Unlock()
 	t, ok := b.w.topics[name]

@@ -150,15 +150,9 @@ func (s *subscription) refreshCredit(now time.Duration) {
 		h.widenLocked()
 		h.sendCreditLocked() // first, or the returned messages would come again
 		h.giveBackLocked()
-		h.touchWaitingLocked()
-	}
-}
-
-// touchWaitingLocked restarts the timeouts of the messages that wait here: the client's time begins when it gets the
-// message.
-func (h *partitionSubscription) touchWaitingLocked() {
-	if h.remote != nil {
-		h.sendUnseenLocked(wire.VerbTouch, h.remote.buffer.waiting())
+		if h.remote != nil { // the client's time begins when it gets the message
+			h.sendUnseenLocked(wire.VerbTouch, h.remote.buffer.waiting())
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
@@ -18,7 +19,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
-	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -33,7 +33,7 @@ type Core interface {
 	// Incarnation is this broker's registration.
 	Incarnation() ident.Incarnation
 	// Topic looks a topic up in the watched metadata.
-	Topic(name string) (Topic, bool)
+	Topic(name string) (metadata.TopicState, bool)
 	// EnsureTopic creates the topic if that is allowed, and returns once the watched metadata has it. Of several
 	// callers one at a time tries it.
 	EnsureTopic(ctx context.Context, name string) error
@@ -63,25 +63,6 @@ type Core interface {
 	ChannelMissing(topic ident.TopicID, channel string)
 	// RepositionChannel is CreateChannel, and moves a channel that has no consumers, in one partition or in all (-1).
 	RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error
-}
-
-// Topic is a topic by the metadata.
-type Topic struct {
-	Name       string
-	ID         ident.TopicID
-	Partitions int
-	Ordered    bool
-	Options    option.Topic
-}
-
-// rate is the publish rate that this broker admits from its own clients.
-func (t Topic) rate() limits.Rate {
-	return limits.Rate{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate}
-}
-
-// Partition names one of the topic's partitions.
-func (t Topic) Partition(n int) ident.Partition {
-	return ident.Partition{Topic: t.ID, Number: uint16(n)}
 }
 
 // Leadership is the leader of a partition.
@@ -147,8 +128,8 @@ type Gateway struct {
 	subs     *subscriptions
 	server   *relayServer
 
-	wakeUp chan struct{} // capacity 1: wakes the keeper
-	done   chan struct{} // closed by Close
+	wakeUp concurrency.Edge // wakes the keeper
+	done   chan struct{}    // closed by Close
 	wg     sync.WaitGroup
 
 	mu struct {
@@ -164,7 +145,7 @@ func New(core Core, t Transport, o Options) *Gateway {
 	g := &Gateway{
 		core: core, transport: t, o: o, start: time.Now(),
 		budget: &putBudget{limit: o.Bytes},
-		wakeUp: make(chan struct{}, 1), done: make(chan struct{}),
+		wakeUp: concurrency.NewEdge(), done: make(chan struct{}),
 	}
 	g.mu.queues = make(map[ident.Partition]*putQueue)
 	g.out = newSender(g)
@@ -228,15 +209,17 @@ func (g *Gateway) clusterChanged() {
 	for _, q := range g.allQueues() {
 		q.retryNow()
 		if to, ok := g.core.Leader(q.id); ok {
-			q.lostAttempts(func(old Leadership) bool {
-				return old.Epoch <= to.Epoch && (old.Node != to.Node || old.Incarnation != to.Incarnation)
+			q.lostAttempts(func(p *put) bool {
+				return p.current.Epoch <= to.Epoch && (p.current.Node != to.Node || p.current.Incarnation != to.Incarnation)
 			})
 		}
 		if g.deleted(q) {
 			g.drop(q)
 		}
 	}
-	g.subs.changed()
+	for _, sub := range g.subs.list() {
+		sub.reconcile(true)
+	}
 }
 
 // runDue does all work that is due. It returns how long run may sleep, and whether there is any work that needs it.
@@ -326,20 +309,17 @@ func (g *Gateway) HandleFrame(from ident.Node, _ ident.Incarnation, f rpc.Receiv
 // streams stay for the reclaim time.
 func (g *Gateway) PeerDown(node ident.Node) {
 	for _, q := range g.allQueues() {
-		q.lostAttempts(func(to Leadership) bool { return to.Node == node })
+		q.lostAttempts(func(p *put) bool { return p.current.Node == node })
 	}
-	g.subs.peerDown(node)
+	for _, sub := range g.subs.list() {
+		sub.detach(node)
+	}
 	g.server.peerDown(node)
 	g.wake()
 }
 
 // wake makes the keeper run now.
-func (g *Gateway) wake() {
-	select {
-	case g.wakeUp <- struct{}{}:
-	default:
-	}
-}
+func (g *Gateway) wake() { g.wakeUp.Notify() }
 
 // now is the monotonic time since the gateway began.
 func (g *Gateway) now() time.Duration { return time.Since(g.start) }

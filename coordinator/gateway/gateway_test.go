@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
@@ -48,7 +49,7 @@ func FuzzHandleFrame(f *testing.F) {
 	add(rpc.ClassRelay, wire.Header{Kind: wire.FrameVerbs, Count: 1}, wire.AppendVerb(nil, wire.Verb{Kind: wire.VerbFinish}))
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
-	w := &world{leaders: map[ident.Partition]Leadership{}, topics: map[string]Topic{}, changed: make(chan struct{})}
+	w := &world{leaders: map[ident.Partition]Leadership{}, topics: map[string]metadata.TopicState{}, changed: make(chan struct{})}
 	g := New(idle{&broker{w: w, name: "n1"}}, nowhere{}, Options{Log: quiet})
 	f.Cleanup(func() { _ = g.Close() })
 	f.Fuzz(func(t *testing.T, class uint8, header, payload []byte) {

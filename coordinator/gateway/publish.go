@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"slices"
 	"sync"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -42,50 +45,20 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 }
 
 // anyPartition leaves the choice of a partition to the key, or to the gateway.
-const anyPartition = -1
+const anyPartition = math.MinInt
 
 // Publish takes one put; see api.Publisher.
 func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
-	err := errTopicDeleted
-	switch t, ok := g.core.Topic(topic); {
-	case !ok:
-	case !g.rates.Allow(t.ID, t.rate(), int(d.Count), d.Size()):
-		err = outcome.ErrRateLimited
-	default:
-		err = g.publish(t, anyPartition, key, d, a)
-	}
-	g.refuse(err, a)
+	g.refuse(g.publish(topic, anyPartition, key, d, a, false), a)
 }
 
 // PublishAt takes one put for the partition with this number; see api.Publisher.
 func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answerer) {
-	err := errTopicDeleted
-	switch t, ok := g.core.Topic(topic); {
-	case !ok:
-	case t.Partitions == 0:
-		err = outcome.ErrNoLeader
-	case number < 0 || number >= t.Partitions:
-		err = fmt.Errorf("%w %d, but 0 to %d, not stored", outcome.ErrPartitionNotFound, number, t.Partitions-1)
-	case !g.rates.Allow(t.ID, t.rate(), int(d.Count), d.Size()):
-		err = outcome.ErrRateLimited
-	default:
-		err = g.publish(t, number, nil, d, a)
-	}
-	g.refuse(err, a)
+	g.refuse(g.publish(topic, number, nil, d, a, false), a)
 }
 
-// PublishTo publishes a put of this broker's own to the partition with this number, if the topic has it. It is exempt
-// from the topic's publish rate: dead letters must not accumulate because of a busy producer.
-func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a api.Answerer) {
-	err := errTopicDeleted
-	if t, ok := g.core.Topic(topic); ok {
-		err = g.publish(t, number, key, d, a)
-	}
-	g.refuse(err, a)
-}
-
-// PublishAll publishes messages of this broker's own to a topic, each to the partition with its number (nil: to any),
-// and returns the error of each: at the latest after the put limit, or at Close.
+// PublishAll publishes messages of this broker's own to a topic, each to the partition with its number if the topic has
+// it (numbers nil: to any), and returns the error of each: at the latest after the put limit, or at Close.
 func (g *Gateway) PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error {
 	errs, results := make([]error, len(messages)), make([]putResult, len(messages))
 	for i, m := range messages {
@@ -102,7 +75,7 @@ func (g *Gateway) PublishAll(ctx context.Context, topic string, numbers []int, m
 			number = numbers[i]
 		}
 		results[i] = make(putResult, 1)
-		g.PublishTo(topic, number, nil, draft.Draft(ident.RequestID{}), results[i])
+		g.refuse(g.publish(topic, number, nil, draft.Draft(ident.RequestID{}), results[i], true), results[i])
 	}
 	for i, r := range results {
 		if r != nil {
@@ -127,16 +100,25 @@ func (g *Gateway) refuse(err error, a api.Answerer) {
 }
 
 // publish chooses a partition and adds the put to its queue, which answers it. An error means that the put was not
-// accepted: nothing was stored.
-func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.Answerer) error {
-	if t.Partitions == 0 {
-		return outcome.ErrNoLeader
-	}
+// accepted: nothing was stored. own: the put is this broker's own. It may go to any partition if the topic does not have
+// the number, and is exempt from the topic's publish rate: dead letters must not accumulate because of a busy producer.
+func (g *Gateway) publish(topic string, number int, key []byte, d queue.Draft, a api.Answerer, own bool) error {
+	t, ok := g.core.Topic(topic)
 	named := number >= 0 && number < t.Partitions
+	switch {
+	case !ok:
+		return errTopicDeleted
+	case t.Partitions == 0:
+		return outcome.ErrNoLeader
+	case !own && !named && number != anyPartition:
+		return fmt.Errorf("%w %d, but 0 to %d, not stored", outcome.ErrPartitionNotFound, number, t.Partitions-1)
+	case !own && !g.rates.Allow(t.ID, limits.Rate{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate}, int(d.Count), d.Size()):
+		return outcome.ErrRateLimited
+	}
 	if t.Options.Dedupe == option.DedupeContent && d.LacksIdentities() {
 		d = d.ByContent(key)
 		if d.Count > 1 && t.Partitions > 1 && key == nil && !named {
-			return g.publishApart(t, d, a)
+			return g.publishApart(topic, t, d, a)
 		}
 	}
 	size := int64(d.Size())
@@ -147,7 +129,7 @@ func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.
 	if !named {
 		to = g.choose(t, key, &d)
 	}
-	p, err := g.enqueue(t, to, d, a)
+	p, err := g.enqueue(topic, to, d, a)
 	if err != nil {
 		return err
 	}
@@ -168,11 +150,11 @@ func (g *Gateway) reserve(all, largest int64) error {
 }
 
 // enqueue adds a put, whose memory is reserved, to the queue of its partition. An error releases the memory.
-func (g *Gateway) enqueue(t Topic, to ident.Partition, d queue.Draft, a api.Answerer) (*put, error) {
+func (g *Gateway) enqueue(topic string, to ident.Partition, d queue.Draft, a api.Answerer) (*put, error) {
 	d.Request.Producer = uint64(g.core.Incarnation())
 	p := &put{draft: d, answerer: a, born: g.now(), uncontended: g.pending.Enter()}
 	for {
-		p.queue = g.queueOf(t.Name, to)
+		p.queue = g.queueOf(topic, to)
 		g.mu.RLock()
 		closed := g.mu.closed
 		added := !closed && p.queue.add(p)
@@ -195,7 +177,7 @@ func (g *Gateway) enqueue(t Topic, to ident.Partition, d queue.Draft, a api.Answ
 // choose returns the partition of a new put: by the key's FNV-1a hash. Without a key it is the partition of the first
 // message's identity, so that a repeat at any broker finds it. Any other put goes round robin over the partitions that
 // are led here, else over those with a leader.
-func (g *Gateway) choose(t Topic, key []byte, d *queue.Draft) ident.Partition {
+func (g *Gateway) choose(t metadata.TopicState, key []byte, d *queue.Draft) ident.Partition {
 	if t.Partitions == 1 {
 		return t.Partition(0)
 	}
@@ -231,7 +213,7 @@ func partitionOf(key []byte, partitions int) int {
 // publishApart publishes a put of several messages, each of which belongs to the partition of its own identity: in
 // another partition a repeat of it, alone or in another put, would not be recognised. So the put becomes one for each
 // of these partitions. Each is stored as a whole or not at all, and the answer waits for all.
-func (g *Gateway) publishApart(t Topic, d queue.Draft, a api.Answerer) error {
+func (g *Gateway) publishApart(topic string, t metadata.TopicState, d queue.Draft, a api.Answerer) error {
 	s := &several{answerer: a, of: make([]int, 0, d.Count)}
 	var numbers []int // of the partitions
 	d.Identities(func(_ int, x queue.Identity) {
@@ -256,7 +238,7 @@ func (g *Gateway) publishApart(t Topic, d queue.Draft, a api.Answerer) error {
 	s.left, s.results = len(numbers), make([]api.PutResult, len(numbers))
 	puts := make([]*put, 0, len(numbers))
 	for i, number := range numbers {
-		p, err := g.enqueue(t, t.Partition(number), drafts[i], part{s, i})
+		p, err := g.enqueue(topic, t.Partition(number), drafts[i], part{s, i})
 		if err != nil {
 			g.refuse(err, part{s, i})
 			continue

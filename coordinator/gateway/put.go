@@ -83,13 +83,6 @@ func shortage(c replica.Completion) error {
 	return outcome.NotEnough{InSync: c.InSync, Minimum: c.Minimum}
 }
 
-func refusal(c replica.Completion) error {
-	if err := shortage(c); err != nil {
-		return err
-	}
-	return c.Outcome.Row().Err
-}
-
 // doubt records that an attempt ended and may have been written.
 func (h *history) doubt(attempt uint32) {
 	if !slices.Contains(h.doubts, attempt) {

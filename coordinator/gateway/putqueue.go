@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -170,7 +171,7 @@ func (q *putQueue) settle(p *put, n uint32, c replica.Completion) (answer, bool)
 		q.mu.suspect, q.mu.pause, q.mu.nextTry = false, 0, 0
 		return q.finishLocked(p, api.PutResult{ID: api.MessageIDOf(q.id, c.First), Sequence: c.First, Duplicate: c.Outcome == replica.Repeated}), true
 	case refuse:
-		return q.finishLocked(p, api.PutResult{Err: refusal(c)}), true
+		return q.finishLocked(p, api.PutResult{Err: cmp.Or(shortage(c), c.Outcome.Row().Err)}), true
 	case tryAgain:
 		q.parkLocked(p)
 		q.suspectLocked(now)
@@ -193,12 +194,8 @@ func (q *putQueue) unsent(p *put, n uint32) {
 	}
 }
 
-// lostAttempts gives up the forwarded attempts whose target is gone. Their puts may have been written.
-func (q *putQueue) lostAttempts(gone func(to Leadership) bool) {
-	q.giveUpAttempts(func(p *put) bool { return gone(p.current) })
-}
-
-func (q *putQueue) giveUpAttempts(which func(*put) bool) {
+// lostAttempts gives up the selected forwarded attempts, which may have been written.
+func (q *putQueue) lostAttempts(which func(*put) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for p := q.mu.inFlight.tail; p != nil; {
@@ -215,7 +212,7 @@ func (q *putQueue) giveUpAttempts(which func(*put) bool) {
 func (q *putQueue) runDue(now time.Duration) (at time.Duration, parked bool) {
 	g := q.gateway
 	// An answer may be lost. The leader recognises the repeat.
-	q.giveUpAttempts(func(p *put) bool { return now-p.sent >= g.o.Resend })
+	q.lostAttempts(func(p *put) bool { return now-p.sent >= g.o.Resend })
 	q.giveUp(outcome.ErrNoLeader, func(p *put) bool { return now-p.born >= g.o.PutLimit })
 	if g.deleted(q) {
 		q.giveUp(errTopicDeleted, func(p *put) bool { return p.parked })

@@ -120,7 +120,7 @@ func TestPutQueueGivesUpLostAttempts(t *testing.T) {
 	p.draft.Request = ident.RequestID{Producer: 7, N: 5}
 	q.mu.inFlight.insertNew(p)
 	q.mu.byN = map[uint64]*put{5: p}
-	q.lostAttempts(func(Leadership) bool { return true })
+	q.lostAttempts(func(*put) bool { return true })
 	require.False(t, p.parked)
 	q.unsent(p, 1)
 	require.Empty(t, p.doubts)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -21,7 +22,7 @@ const windowPause = 2 * time.Millisecond
 // the next is collected. New starts its goroutine, which ends with Close.
 type sender struct {
 	g      *Gateway
-	wakeUp chan struct{}          // capacity 1
+	wakeUp concurrency.Edge
 	room   []byte                 // zeros: a batch header's room; never written
 	sent   map[ident.Node]*outbox // of the previous round, emptied; only for run
 
@@ -39,14 +40,6 @@ type outbox struct {
 	relay   []relayItem
 }
 
-// empty leaves the arrays for the round after the next.
-func (o *outbox) empty() {
-	clear(o.puts)
-	clear(o.replies)
-	clear(o.relay)
-	*o = outbox{puts: o.puts[:0], replies: o.replies[:0], relay: o.relay[:0]}
-}
-
 // relayItem is a verb, or an opening with the messages that the client holds.
 type relayItem struct {
 	wire.Verb
@@ -55,7 +48,7 @@ type relayItem struct {
 }
 
 func newSender(g *Gateway) *sender {
-	s := &sender{g: g, wakeUp: make(chan struct{}, 1), room: make([]byte, queue.HeaderSize), sent: make(map[ident.Node]*outbox)}
+	s := &sender{g: g, wakeUp: concurrency.NewEdge(), room: make([]byte, queue.HeaderSize), sent: make(map[ident.Node]*outbox)}
 	s.mu.peers = make(map[ident.Node]*outbox)
 	return s
 }
@@ -103,10 +96,7 @@ func (s *sender) post(to ident.Node, add func(*outbox)) {
 	s.mu.Lock()
 	add(s.outboxLocked(to))
 	s.mu.Unlock()
-	select {
-	case s.wakeUp <- struct{}{}:
-	default:
-	}
+	s.wakeUp.Notify()
 }
 
 func (s *sender) outboxLocked(to ident.Node) *outbox {
@@ -168,7 +158,10 @@ func (s *sender) flush() (stayed bool) {
 			stayed = true
 			s.putBack(to, replies, relay)
 		}
-		o.empty()
+		clear(o.puts)
+		clear(o.replies)
+		clear(o.relay)
+		*o = outbox{puts: o.puts[:0], replies: o.replies[:0], relay: o.relay[:0]} // the arrays, for the round after the next
 	}
 	s.sent = full
 	return stayed

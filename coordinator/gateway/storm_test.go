@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -29,7 +30,7 @@ func (f *fate) Answer(r api.PutResult) { f.answers.Answer(r) }
 type storm struct {
 	*world
 	rng   *rand.Rand
-	top   Topic
+	top   metadata.TopicState
 	names []ident.Node
 	fates []*fate
 	subs  map[ident.Node]api.Subscription

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -39,9 +41,9 @@ const (
 type subscription struct {
 	g       *Gateway
 	request api.SubscribeRequest
-	topic   Topic
-	client  api.ClientStats // the connection as it was at SUB, for leaders elsewhere
-	wakeUp  chan struct{}
+	topic   metadata.TopicState // as it was at SUB
+	client  api.ClientStats     // the connection as it was at SUB, for leaders elsewhere
+	wakeUp  concurrency.Edge
 	refused chan api.Refusal
 	ended   chan struct{}
 
@@ -62,10 +64,10 @@ type subscription struct {
 	}
 }
 
-func newSubscription(g *Gateway, r api.SubscribeRequest, t Topic) *subscription {
+func newSubscription(g *Gateway, r api.SubscribeRequest, t metadata.TopicState) *subscription {
 	s := &subscription{
 		g: g, request: r, topic: t,
-		wakeUp:  make(chan struct{}, 1),
+		wakeUp:  concurrency.NewEdge(),
 		refused: make(chan api.Refusal, refusals),
 		ended:   make(chan struct{}),
 	}
@@ -273,12 +275,7 @@ func (s *subscription) endLocked() {
 	}
 }
 
-func (s *subscription) wake() {
-	select {
-	case s.wakeUp <- struct{}{}:
-	default:
-	}
-}
+func (s *subscription) wake() { s.wakeUp.Notify() }
 
 // reconcile attaches every partition where it is served. changed: the cluster has changed, so failed attachments are
 // retried at once.
@@ -310,7 +307,7 @@ func (s *subscription) reconcile(changed bool) {
 	}
 }
 
-func (s *subscription) growLocked(t Topic) {
+func (s *subscription) growLocked(t metadata.TopicState) {
 	had := len(s.mu.order)
 	for n := range t.Partitions {
 		if s.request.Partition >= 0 && s.request.Partition != n || s.mu.partitions[uint16(n)] != nil {
@@ -328,12 +325,12 @@ func (s *subscription) growLocked(t Topic) {
 	}
 }
 
-// detach ends the streams that match, without a verb to their leader.
-func (s *subscription) detach(which func(*remote) bool) {
+// detach ends the streams to a peer that is down, without a verb to it. The client keeps the messages that it holds.
+func (s *subscription) detach(from ident.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.mu.order {
-		if h.remote != nil && which(h.remote) {
+		if h.remote != nil && h.remote.to.Node == from {
 			h.leaveLocked()
 		}
 	}

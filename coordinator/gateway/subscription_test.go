@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -159,9 +160,9 @@ func TestSmallReadyReachesEveryPartition(t *testing.T) {
 }
 
 // enqueueForTest publishes to a chosen partition.
-func (g *Gateway) enqueueForTest(t Topic, n int, d queue.Draft, a api.Answerer) {
+func (g *Gateway) enqueueForTest(t metadata.TopicState, n int, d queue.Draft, a api.Answerer) {
 	g.budget.take(int64(d.Size()))
-	if p, err := g.enqueue(t, t.Partition(n), d, a); err == nil {
+	if p, err := g.enqueue("orders", t.Partition(n), d, a); err == nil {
 		p.queue.pump()
 	}
 }

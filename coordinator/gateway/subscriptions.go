@@ -13,7 +13,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
-	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // keepAlive is how often a stream's credit is sent again. A leader without the stream answers "gone", so a lost frame
@@ -141,20 +140,6 @@ func (s *subscriptions) list() []*subscription {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.AppendSeq(make([]*subscription, 0, len(s.mu.all)), maps.Keys(s.mu.all))
-}
-
-// changed attaches again after a change of leadership.
-func (s *subscriptions) changed() {
-	for _, sub := range s.list() {
-		sub.reconcile(true)
-	}
-}
-
-// peerDown detaches the streams of a peer. Clients keep the messages that they hold.
-func (s *subscriptions) peerDown(node ident.Node) {
-	for _, sub := range s.list() {
-		sub.detach(func(r *remote) bool { return r.to.Node == node })
-	}
 }
 
 // runDue retries attachments, and keeps streams alive. It reports whether there is any subscription.

@@ -89,17 +89,6 @@ func (p *Peers) state(n ident.Node) peerState {
 	return p.mu.states[n]
 }
 
-// notifyDeath notifies the metadata's member on this broker of a death. Writes that follow from the death would otherwise be
-// sent to the dead member, if it led.
-func (p *Peers) notifyDeath(ctx context.Context, n ident.Node) {
-	if p.o.Members == nil {
-		return
-	}
-	if err := p.o.Members.NotifyDeath(ctx, n); err != nil {
-		p.o.Log.WithError(err).WithField("node", n).Info("cannot start an election of the metadata: its members elect a leader after their timeout")
-	}
-}
-
 // revoke revokes the lease of a dead process, so that nothing waits for its expiry. It spares another incarnation of the node.
 // If the dead broker also led etcd, requests are lost, so it repeats them until the registration is gone.
 func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation) {

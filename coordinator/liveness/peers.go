@@ -92,10 +92,15 @@ func (p *Peers) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
 	}
 	if s.dead {
 		p.o.Group.Go(func(ctx context.Context) {
-			if p.confirmDead(ctx, n, inc) {
-				p.notifyDeath(ctx, n)
-				p.revoke(ctx, n, inc)
+			if !p.confirmDead(ctx, n, inc) {
+				return
 			}
+			if p.o.Members != nil { // first, or writes that follow from the death would be sent to the dead member, if it led
+				if err := p.o.Members.NotifyDeath(ctx, n); err != nil {
+					p.o.Log.WithError(err).WithField("node", n).Info("cannot start an election of the metadata: its members elect a leader after their timeout")
+				}
+			}
+			p.revoke(ctx, n, inc)
 		})
 	}
 	p.o.Catalog.Notify()

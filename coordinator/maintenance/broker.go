@@ -98,8 +98,9 @@ type Work struct {
 func New(b *Broker) *Work {
 	space := newSpace(b)
 	return &Work{
-		Broker: b, Space: space, Letters: newDeadLetters(b), Repair: newRepair(b), Idleness: newIdleness(b),
-		Idle: &Idle{Broker: b, announced: map[channelKey]announcement{}}, retention: newRetention(b, space),
+		Broker: b, Space: space, Letters: newDeadLetters(b), Repair: newRepair(b),
+		Idleness: &Idleness{Broker: b, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}},
+		Idle:     &Idle{Broker: b, announced: map[channelKey]announcement{}}, retention: newRetention(b, space),
 		tombstones: &tombstones{Broker: b}, trash: &trash{Broker: b, space: space, clock: newClock(b.Meta, b.Keys)},
 	}
 }

@@ -52,8 +52,10 @@ func (d *DeadLetters) run(context.Context) {
 		d.Group.Go(func(ctx context.Context) {
 			defer d.moved(p)
 			for _, name := range p.Queue().Channels() {
-				if c, ok := p.Queue().Channel(name); ok {
-					d.drain(ctx, p, c)
+				c, ok := p.Queue().Channel(name)
+				for more := ok; more; {
+					dead := c.DeadLetters()
+					more = len(dead) > 0 && d.move(ctx, p, c, dead)
 				}
 			}
 		})
@@ -78,18 +80,10 @@ func (d *DeadLetters) take() (list []*engine.Partition) {
 	return list
 }
 
-// moved ends the moving of a partition's messages.
 func (d *DeadLetters) moved(p *engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.mu.moving, p)
-}
-
-// drain moves the dead messages of one channel, as far as possible now.
-func (d *DeadLetters) drain(ctx context.Context, p *engine.Partition, c *nsqd.Channel) {
-	for dead := c.DeadLetters(); len(dead) > 0 && d.move(ctx, p, c, dead); {
-		dead = c.DeadLetters()
-	}
 }
 
 // move moves some dead messages together; false if not all could be moved.

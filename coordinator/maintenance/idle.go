@@ -67,10 +67,6 @@ type channelTrace struct {
 	idleMS   int64       // the option of its topic: a change restarts the time
 }
 
-func newIdleness(b *Broker) *Idleness {
-	return &Idleness{Broker: b, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}}
-}
-
 // Measure examines the partitions that are led here, of a topic or of all (calls.Idle), and their channels. It omits those in
 // use, and channels that have not been idle for the time in their topic's option.
 func (i *Idleness) Measure(req calls.IdleRequest) (r calls.IdleReply) {

@@ -47,15 +47,6 @@ func (c idleCandidate) key() channelKey { return channelKey{c.topic.ID, c.channe
 
 func (c idleCandidate) String() string { return c.name + "/" + c.channel }
 
-// collectChannels judges the candidates by the answers of their leaders.
-func (i *Idle) collectChannels(ctx context.Context, fence metadata.Compare, list []idleCandidate, answers idleAnswers) {
-	for _, c := range list {
-		if err := i.judge(ctx, fence, c, answers); err != nil && ctx.Err() == nil {
-			i.Log.WithError(err).WithFields(logrus.Fields{"action": "delete_idle_channel", "topic": c.name, "channel": c.channel}).Info("controller action failed, trying again")
-		}
-	}
-}
-
 // prune removes the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has the option.
 func (i *Idle) prune(fence metadata.Compare, list []idleCandidate) {
 	there := map[channelKey]bool{}
@@ -118,7 +109,7 @@ func (i *Idle) judge(ctx context.Context, fence metadata.Compare, c idleCandidat
 // time in the option, or it is in use. known is false if one of them did not answer.
 func (i *Idle) channelIdle(c idleCandidate, answers idleAnswers) (idle time.Duration, known bool) {
 	for n := range c.topic.Span() {
-		id := ident.Partition{Topic: c.topic.ID, Number: uint16(n)}
+		id := c.topic.Partition(n)
 		p, ok := i.Catalog.Partition(id)
 		if !ok || !answers.answered[p.Leader] {
 			return 0, false

@@ -53,8 +53,16 @@ func (i *Idle) collect(fence metadata.Compare) {
 	i.Group.Go(func(ctx context.Context) {
 		defer i.busy.Store(false)
 		answers := i.ask(ctx, 0)
-		i.collectChannels(ctx, fence, channels, answers)
-		i.collectTopics(ctx, fence, topics, answers)
+		for _, c := range channels {
+			if err := i.judge(ctx, fence, c, answers); err != nil && ctx.Err() == nil {
+				i.Log.WithError(err).WithFields(logrus.Fields{"action": "delete_idle_channel", "topic": c.name, "channel": c.channel}).Info("controller action failed, trying again")
+			}
+		}
+		for name, state := range topics {
+			if err := i.removeTopic(ctx, fence, name, state, answers); err != nil && ctx.Err() == nil {
+				i.Log.WithError(err).WithField("action", "delete_idle_topic").WithField("topic", name).Info("controller action failed, trying again")
+			}
+		}
 	})
 }
 
@@ -63,18 +71,6 @@ const (
 	idleTimeout = 2 * time.Second  // of a request
 	idleAskers  = 16               // concurrent requests
 )
-
-// collectTopics judges the candidates by the answers of their leaders.
-func (i *Idle) collectTopics(ctx context.Context, fence metadata.Compare, list map[string]metadata.TopicState, answers idleAnswers) {
-	for name, state := range list {
-		if !i.topicIdle(state, answers) {
-			continue
-		}
-		if err := i.removeTopic(ctx, fence, name, state); err != nil && ctx.Err() == nil {
-			i.Log.WithError(err).WithField("action", "delete_idle_topic").WithField("topic", name).Info("controller action failed, trying again")
-		}
-	}
-}
 
 // topicCandidates are the topics that are deleted when idle. A dead-letter topic is never idle.
 func (i *Idle) topicCandidates() map[string]metadata.TopicState {
@@ -110,8 +106,11 @@ func leaveOutDeadLetters(c *catalog.Catalog, list map[string]metadata.TopicState
 	}
 }
 
-// removeTopic moves a topic into the trash if its leaders report again that it is idle.
-func (i *Idle) removeTopic(ctx context.Context, fence metadata.Compare, name string, s metadata.TopicState) error {
+// removeTopic moves a topic into the trash if its leaders have reported that it is idle, and do so again.
+func (i *Idle) removeTopic(ctx context.Context, fence metadata.Compare, name string, s metadata.TopicState, answers idleAnswers) error {
+	if !i.topicIdle(s, answers) {
+		return nil
+	}
 	if now := i.topicCandidates()[name]; now.ID != s.ID || now.Revision != s.Revision || !i.topicIdle(s, i.ask(ctx, s.ID)) {
 		return nil
 	}
@@ -178,7 +177,7 @@ func (i *Idle) ask(ctx context.Context, topic ident.TopicID) idleAnswers {
 // its option.
 func (i *Idle) topicIdle(s metadata.TopicState, answers idleAnswers) bool {
 	for n := range s.Span() {
-		id := ident.Partition{Topic: s.ID, Number: uint16(n)}
+		id := s.Partition(n)
 		p, ok := i.Catalog.Partition(id)
 		since, answered := answers.partitions[leaderOf{id, p.Leader, p.Epoch}]
 		if !ok || !answered || since < time.Duration(s.Options.IdleMS)*time.Millisecond {

@@ -2,6 +2,7 @@ package maintenance
 
 import (
 	"context"
+	"maps"
 	"math"
 	"time"
 
@@ -63,22 +64,16 @@ func (r *retention) run(ctx context.Context) {
 			r.Log.WithError(err).WithFields(p.LogFields()).Warn("retention failed, trying again")
 		}
 	}
-	r.forgetRemoved()
+	maps.DeleteFunc(r.logs, func(p *engine.Partition, _ *logMemory) bool {
+		now, ok := r.Engine.Partition(p.ID())
+		return !ok || now != p
+	})
 	grace := r.TrashGrace
 	if r.DeleteEarly && r.space.Low(r.Self) {
 		grace = 0
 	}
 	if err := r.Store.EmptyTrash(grace); err != nil {
 		r.Log.WithError(err).Warn("cannot empty the trash")
-	}
-}
-
-// forgetRemoved drops the state of logs that are no longer on this broker.
-func (r *retention) forgetRemoved() {
-	for p := range r.logs {
-		if now, ok := r.Engine.Partition(p.ID()); !ok || now != p {
-			delete(r.logs, p)
-		}
 	}
 }
 
@@ -89,12 +84,16 @@ func (r *retention) retain(ctx context.Context, p *engine.Partition) error {
 		return nil
 	}
 	head, ok := p.Store().HeadEnd()
-	if !ok && t.Options.MaxBytes <= 0 && !p.Limited() && !r.space.isAny() {
+	if !ok && t.Options.MaxBytes <= 0 && !p.Limited() && !r.space.any.Load() {
 		return nil // nothing to remove, and no put is refused: most partitions, so it must be cheap
 	}
 	floor := p.OffsetOf(p.Queue().Floor())
 	p.Limit(t.PartitionMaxBytes(), floor)
-	m := r.memory(p)
+	m := r.logs[p]
+	if m == nil {
+		m = &logMemory{}
+		r.logs[p] = m
+	}
 	may := min(floor, replayFrom(p, t), m.repeatable(p, time.Now(), r.RepeatFor), identifiedFrom(p), p.Committed().Offset)
 	if !ok {
 		return r.beginFile(ctx, p, m, may)
@@ -117,15 +116,6 @@ func (r *retention) retain(ctx context.Context, p *engine.Partition) error {
 		p.Post(replica.Tick{}) // a replica below its reserve may restart its log to free space (AC-11)
 	}
 	return err
-}
-
-func (r *retention) memory(p *engine.Partition) *logMemory {
-	m := r.logs[p]
-	if m == nil {
-		m = &logMemory{}
-		r.logs[p] = m
-	}
-	return m
 }
 
 // beginFile has the replicas of a log begin a new file if a disk is short of space, and at least half of the only file may be

@@ -121,7 +121,8 @@ func TestWhatIsTooMuchIsNotReadAgain(t *testing.T) {
 	require.Empty(t, c.Pull(s, 1, nil))
 	r.fill(60, c, s)
 	r.Show(func(v *replica.View) { v.Writable = true })
-	memory := r.retention.memory(r.Partition)
+	memory := &logMemory{}
+	r.retention.logs[r.Partition] = memory
 	read := func() bool {
 		before := memory.tooMuch.at
 		r.look()

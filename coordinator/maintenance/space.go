@@ -54,17 +54,17 @@ func (s *Space) Begin() {
 	}
 }
 
-// isAny reports whether some broker is below its reserve.
-func (s *Space) isAny() bool { return s.any.Load() }
-
 // anyOf reports whether one of these brokers is below its reserve.
-func (s *Space) anyOf(nodes []ident.Node) bool {
+func (s *Space) anyOf(nodes []ident.Node) bool { return slices.ContainsFunc(nodes, s.Low) }
+
+// Low reports whether a broker is below its reserve.
+func (s *Space) Low(n ident.Node) bool {
 	if !s.any.Load() {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(nodes, s.lowLocked)
+	return s.lowLocked(n)
 }
 
 func (s *Space) lowLocked(n ident.Node) bool {
@@ -74,20 +74,12 @@ func (s *Space) lowLocked(n ident.Node) bool {
 
 // Short reports whether a member of an in-sync set is below its reserve (engine.Options.Reserve).
 func (s *Space) Short(isr []ident.Member) bool {
-	if !s.any.Load() {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(isr, func(m ident.Member) bool { return s.lowLocked(m.Node) })
+	return s.any.Load() && slices.ContainsFunc(isr, func(m ident.Member) bool { return s.Low(m.Node) })
 }
 
 // Lacking counts the partitions led here whose puts are refused for lack of space: fewer in-sync members than the minimum have
 // room.
 func (s *Space) Lacking() (n int) {
-	if !s.any.Load() {
-		return 0
-	}
 	for _, p := range s.Engine.Partitions() {
 		v := p.View()
 		if v.Role != replica.Leader || !s.Short(v.ISR) {
@@ -100,9 +92,6 @@ func (s *Space) Lacking() (n int) {
 	}
 	return n
 }
-
-// Low reports whether a broker is below its reserve.
-func (s *Space) Low(n ident.Node) bool { return s.anyOf([]ident.Node{n}) }
 
 // Introduce posts the brokers that are below their reserve (replicas.Space).
 func (s *Space) Introduce(nodes []ident.Node, post func(replica.Event)) {

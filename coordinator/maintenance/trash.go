@@ -134,8 +134,12 @@ func (c *clock) read(ctx context.Context, fence metadata.Compare) (int64, error)
 	if c.rev != 0 && now-c.written < clockEvery.Milliseconds() {
 		return now, nil
 	}
+	compare := metadata.Compare{Key: c.key}
+	if c.rev != 0 {
+		compare.Create, compare.Mod = -1, c.rev
+	}
 	value := metadata.Encode(metadata.ClockState{V: metadata.Version, ElapsedMS: now})
-	ok, rev, err := txn.Try(ctx, c.store, []metadata.Compare{fence, c.compare()}, []metadata.Put{{Key: c.key, Value: value}})
+	ok, rev, err := txn.Try(ctx, c.store, []metadata.Compare{fence, compare}, []metadata.Put{{Key: c.key, Value: value}})
 	if err != nil || !ok {
 		c.fence = 0 // another broker is the controller, or the answer was lost
 		return 0, errors.Join(err, txn.ErrCompare)
@@ -159,11 +163,4 @@ func (c *clock) begin(ctx context.Context) error {
 	}
 	c.base, c.written, c.rev, c.at = max(s.ElapsedMS, 1), s.ElapsedMS, s.Revision, time.Now()
 	return nil
-}
-
-func (c *clock) compare() metadata.Compare {
-	if c.rev == 0 {
-		return metadata.Compare{Key: c.key}
-	}
-	return metadata.Compare{Key: c.key, Create: -1, Mod: c.rev}
 }

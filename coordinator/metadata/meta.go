@@ -226,6 +226,11 @@ type TopicState struct {
 // Span is the number of partitions that have keys, new ones included.
 func (t TopicState) Span() int { return max(t.Partitions, t.Growing) }
 
+// Partition names one of the topic's partitions.
+func (t TopicState) Partition(n int) ident.Partition {
+	return ident.Partition{Topic: t.ID, Number: uint16(n)}
+}
+
 // PartitionMaxBytes is one partition's share of max_bytes; 0: no limit.
 func (t TopicState) PartitionMaxBytes() int64 {
 	if t.Options.MaxBytes <= 0 {

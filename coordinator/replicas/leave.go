@@ -17,7 +17,7 @@ import (
 func (l *Local) drop(t metadata.TopicState) {
 	var gone []ident.Partition
 	for n := range t.Span() {
-		p := ident.Partition{Topic: t.ID, Number: uint16(n)}
+		p := t.Partition(n)
 		if _, stored := l.o.Store.Partition(p); stored {
 			l.o.Engine.Remove(p)
 			delete(l.introduced, p)

@@ -24,31 +24,30 @@ const transactions = 16
 // Moves decides the placement of replicas. The controller carries it out, step by step.
 type Moves struct{ o Options }
 
-// Options are all required, except Low.
+// Options are all required.
 type Options struct {
 	Store   metadata.Store
 	Keys    metadata.Keys
 	Catalog *catalog.Catalog
 	// Snapshot is the cluster as the controller sees it.
 	Snapshot func() plan.Snapshot
-	// Low reports whether a broker is below its disk reserve. Nil means that no broker is.
+	// Low reports whether a broker is below its disk reserve.
 	Low func(ident.Node) bool
 }
 
 // New makes the Moves of a broker.
-func New(o Options) *Moves {
-	if o.Low == nil {
-		o.Low = func(ident.Node) bool { return false }
-	}
-	return &Moves{o: o}
-}
+func New(o Options) *Moves { return &Moves{o: o} }
 
 // Do carries out an operation on the placement; it returns outcome.ErrInvalid for any other operation. A decommissioned
 // broker may be stopped permanently once it appears in no partition; then the cluster forgets it.
 func (m *Moves) Do(ctx context.Context, op api.Operation) error {
 	switch op := op.(type) {
 	case api.MoveReplica:
-		return m.move(ctx, op)
+		id, change, err := m.moved(op)
+		if err != nil {
+			return err
+		}
+		return m.aim(ctx, id, change)
 	case api.Balance:
 		return m.balance(ctx)
 	case api.Decommission:
@@ -59,18 +58,9 @@ func (m *Moves) Do(ctx context.Context, op api.Operation) error {
 	return fmt.Errorf("%w: operation %T", outcome.ErrInvalid, op)
 }
 
-// move replaces a replica of one partition by one on another broker, at the same position in the list. It returns when
-// that is written. The controller then adds the new replica, waits until it is in sync, transfers the leadership if
+// moved checks a move, and returns its partition and the change of its replicas: one on another broker, at the same
+// position in the list. The controller then adds the new replica, waits until it is in sync, transfers the leadership if
 // necessary, and drops the old one.
-func (m *Moves) move(ctx context.Context, op api.MoveReplica) error {
-	id, change, err := m.moved(op)
-	if err != nil {
-		return err
-	}
-	return m.aim(ctx, id, change)
-}
-
-// moved checks a move, and returns its partition and the change of its replicas.
 func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now []ident.Node) ([]ident.Node, error), err error) {
 	t, ok := m.o.Catalog.Topic(op.Topic)
 	if !ok {
@@ -82,10 +72,10 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 	if err := m.mayReceive(op.To); err != nil {
 		return id, nil, err
 	}
-	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == op.From }) {
-		return id, nil, fmt.Errorf("%w: %q", outcome.ErrBrokerNotFound, op.From)
+	if err := m.checkBroker(op.From); err != nil {
+		return id, nil, err
 	}
-	return ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, func(now []ident.Node) ([]ident.Node, error) {
+	return t.Partition(op.Partition), func(now []ident.Node) ([]ident.Node, error) {
 		at := slices.Index(now, op.From)
 		switch {
 		case at < 0 && slices.Contains(now, op.To):
@@ -101,10 +91,18 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 	}, nil
 }
 
-// mayReceive returns the reason why a broker gets no replicas; nil: it may.
-func (m *Moves) mayReceive(n ident.Node) error {
+// checkBroker refuses a broker that the cluster does not have.
+func (m *Moves) checkBroker(n ident.Node) error {
 	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
 		return fmt.Errorf("%w: %q", outcome.ErrBrokerNotFound, n)
+	}
+	return nil
+}
+
+// mayReceive returns the reason why a broker gets no replicas; nil: it may.
+func (m *Moves) mayReceive(n ident.Node) error {
+	if err := m.checkBroker(n); err != nil {
+		return err
 	}
 	r, live := m.o.Catalog.LiveNode(n)
 	if !live || r.Transferring {

@@ -30,6 +30,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{store: m, Moves: New(Options{
 		Store: m, Keys: keys, Catalog: catalog.New(keys, logrus.New()),
 		Snapshot: func() plan.Snapshot { return plan.Snapshot{} },
+		Low:      func(ident.Node) bool { return false },
 	})}
 	puts := []metadata.Put{
 		{Key: keys.Topic("orders"), Value: metadata.Encode(metadata.TopicState{V: metadata.Version, ID: 7, Partitions: 1})},

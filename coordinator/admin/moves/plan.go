@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -29,10 +30,19 @@ func (m *Moves) Plan(ctx context.Context, op api.Operation) (api.Plan, error) {
 	for _, n := range m.o.Catalog.Nodes() {
 		loads[n.Name] = &api.PlanBroker{Broker: n.Name}
 	}
+	load := func(n ident.Node) *api.PlanBroker {
+		return cmp.Or(loads[n], &api.PlanBroker{}) // the leader may be unknown
+	}
 	for i, x := range now.Partitions {
 		was, will := without[i].State, with[i].State
-		count(loads, x.State, func(b *api.PlanBroker) (replicas, leads *int) { return &b.Replicas, &b.Leads })
-		count(loads, will, func(b *api.PlanBroker) (replicas, leads *int) { return &b.ReplicasAfter, &b.LeadsAfter })
+		for _, n := range x.State.Replicas {
+			load(n).Replicas++
+		}
+		for _, n := range will.Replicas {
+			load(n).ReplicasAfter++
+		}
+		load(x.State.Leader).Leads++
+		load(will.Leader).LeadsAfter++
 		name, _ := m.o.Catalog.Name(x.ID.Topic)
 		if blocked := then.keeps(will); blocked != "" {
 			p.Blocked = append(p.Blocked, fmt.Sprintf("%s/%d %s", name, x.ID.Number, blocked))
@@ -51,20 +61,6 @@ func (m *Moves) Plan(ctx context.Context, op api.Operation) (api.Plan, error) {
 	slices.SortFunc(p.Steps, func(a, b api.PlanStep) int { return a.Compare(b) })
 	slices.Sort(p.Blocked)
 	return p, nil
-}
-
-// count adds a partition to the loads of its brokers.
-func count(loads map[ident.Node]*api.PlanBroker, s metadata.PartitionState, of func(*api.PlanBroker) (replicas, leads *int)) {
-	for _, n := range s.Replicas {
-		if b := loads[n]; b != nil {
-			replicas, _ := of(b)
-			*replicas++
-		}
-	}
-	if b := loads[s.Leader]; b != nil {
-		_, leads := of(b)
-		*leads++
-	}
 }
 
 // wish is the cluster after an operation, and the brokers that the operation is to free.
@@ -124,8 +120,8 @@ func (m *Moves) wished(ctx context.Context, s plan.Snapshot, op api.Operation) (
 
 // without removes a broker from the candidates, and frees it.
 func (m *Moves) without(w *wish, n ident.Node, replicas, drain bool) error {
-	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
-		return fmt.Errorf("%w: %q", outcome.ErrBrokerNotFound, n)
+	if err := m.checkBroker(n); err != nil {
+		return err
 	}
 	runs := slices.ContainsFunc(w.Live, func(b plan.Broker) bool { return b.Node == n }) || slices.Contains(w.Drained, n)
 	w.Live = slices.DeleteFunc(slices.Clone(w.Live), func(b plan.Broker) bool { return b.Node == n })

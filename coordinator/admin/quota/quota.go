@@ -198,7 +198,16 @@ func (q *Quotas) Channel(ctx context.Context, topic, channel string) (done func(
 		q.record(who, "create channel "+topic+"/"+channel, err)
 		return nil, false, err
 	}
-	return func() { q.doneChannel(key) }, first, nil
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		p := q.mu.channels[key]
+		if p.callers--; p.callers > 0 {
+			q.mu.channels[key] = p
+			return
+		}
+		delete(q.mu.channels, key)
+	}, first, nil
 }
 
 func (q *Quotas) addChannel(who api.Requester, key pendingKey, t metadata.TopicState) (first bool, err error) {
@@ -214,17 +223,6 @@ func (q *Quotas) addChannel(who api.Requester, key pendingKey, t metadata.TopicS
 	p.callers++
 	q.mu.channels[key] = p
 	return !shared, nil
-}
-
-func (q *Quotas) doneChannel(key pendingKey) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	p := q.mu.channels[key]
-	if p.callers--; p.callers > 0 {
-		q.mu.channels[key] = p
-		return
-	}
-	delete(q.mu.channels, key)
 }
 
 // pendingLocked reports whether a topic, or a channel of it, is counted as pending here. It is pending until the

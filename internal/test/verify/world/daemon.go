@@ -101,7 +101,7 @@ func (p *daemon) options() coordinator.Options {
 		SegmentBytes: w.shape.segmentBytes, JournalBytes: w.shape.journalBytes,
 		FS: p.mount.fs(), Dir: "/data", BootID: fmt.Sprint(m.name, m.boot), Meta: p.store,
 		Listen: w.net.listen(m.name, m.addr(rpcPort)), Dial: w.net.dialer(m.name, m.ip), SessionTTL: sessionTTL,
-		Topics: admin.Defaults{
+		Topics: admin.Defaults{AutoCreate: true,
 			Partitions: 1, ReplicationFactor: w.shape.replicas, Durability: w.shape.durability, Hold: leaderHold, DeleteGrace: w.shape.deleteGrace,
 		},
 		Maintenance: maintenance.Settings{MinFreeBytes: minFree, TombstoneGrace: time.Second, TrashGrace: 20 * time.Second},

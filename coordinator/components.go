@@ -13,12 +13,14 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/liveness"
 	"github.com/lockstepmq/lockstep/coordinator/maintenance"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/session"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/coordinator/query"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/coordinator/replicas"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 // makeEngine makes the components that a put passes after the gateway. The functions that they get use components that are
@@ -93,28 +95,57 @@ func (b *Broker) makeComponents() dispatch.Components {
 	}
 }
 
-// drive starts the goroutines of the broker.
+// drive starts the goroutines of the broker, which end with it.
 func (b *Broker) drive() {
 	for _, run := range []func(context.Context){
-		b.watch, b.awaitStore, b.runRegistration, b.runCounting, b.runObserving,
-		b.engine.RunClock, b.engine.RunNearTimer, b.contact.Run, b.peers.RunUnreachable, watchdog{b}.runWatchdog, b.replicas.RunDurability,
-		b.runController,
+		b.watch, b.awaitStore, b.runRegistration, b.engine.RunClock, b.engine.RunNearTimer, b.contact.Run, b.peers.RunUnreachable,
+		watchdog{b}.runWatchdog, b.replicas.RunDurability,
+		func(ctx context.Context) { b.session.RunObserving(ctx, b.nodesChanged, b.catalog.Nodes) },
+		func(ctx context.Context) {
+			b.session.RunCounting(ctx, session.Counting{
+				Every: b.o.RecountEvery, Changed: b.partitionsChanged, Stopping: b.stopping.Load, WentBack: func(err error) { b.end(err) },
+				Written: func() int64 { _, bytes := b.store.Journalled(); return bytes },
+			})
+		},
+		func(ctx context.Context) {
+			controller.Run(ctx, controller.Options{
+				Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up,
+				Low: b.work.Space.Low, Caller: b.dispatch, Members: b.o.Members, Collect: b.work.Collect,
+				IdleMost: b.o.Maintenance.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
+			})
+		},
 	} {
 		b.tasks.Go(run)
 	}
 	b.work.Start()
 }
 
-// runObserving notes the boot counters of the other brokers. Ends with the broker.
-func (b *Broker) runObserving(ctx context.Context) {
-	b.session.RunObserving(ctx, b.changed.nodes, b.catalog.Nodes)
+// core implements gateway.Core. Puts go straight to the engine (Propose, Flush).
+type core struct {
+	*Broker
+	*engine.Engine
+	*admin.Channels // nil until makeComponents has made them
 }
 
-// runController does the controller's work while this broker is elected. Ends with the broker.
-func (b *Broker) runController(ctx context.Context) {
-	controller.Run(ctx, controller.Options{
-		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Low: b.work.Space.Low,
-		Caller: b.dispatch, Members: b.o.Members, Collect: b.work.Collect,
-		IdleMost: b.o.Maintenance.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
-	})
+func (c *core) Topic(name string) (metadata.TopicState, bool) { return c.catalog.Topic(name) }
+
+func (c *core) EnsureTopic(ctx context.Context, name string) error { return c.Admin.Ensure(ctx, name) }
+
+func (c *core) Leader(p ident.Partition) (gateway.Leadership, bool) { return c.directory.Leader(p) }
+
+func (c *core) Leads(id ident.Partition) bool {
+	p, ok := c.engine.Partition(id)
+	return ok && p.Leading()
+}
+
+func (c *core) Queue(id ident.Partition) (*nsqd.Partition, bool) {
+	p, ok := c.engine.Partition(id)
+	if !ok {
+		return nil, false
+	}
+	return p.Queue(), true
+}
+
+func (c *core) Filter(t ident.TopicID, channel string) string {
+	return c.catalog.Channels(t)[channel].Policy.Filter
 }
