@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,9 +28,6 @@ type reportMessage struct {
 	lifecycle.Report
 	ClientURLs []string `json:"client_urls,omitempty"` // of the known members that have run
 }
-
-// errNoReport means that etcd answers, but serves no report.
-var errNoReport = errors.New("etcd: the member sent no report")
 
 // maxAdvice bounds the reason of another member in this one's log.
 const maxAdvice = 1 << 10
@@ -79,8 +75,6 @@ func askReport(ctx context.Context, client *http.Client, peerURL, from string) (
 	switch resp.StatusCode {
 	case http.StatusOK:
 		return m, json.NewDecoder(io.LimitReader(resp.Body, maxMembersReply)).Decode(&m)
-	case http.StatusNotFound:
-		return m, errNoReport
 	case http.StatusForbidden:
 		advice, _ := io.ReadAll(io.LimitReader(resp.Body, maxAdvice)) // what has come is shown
 		return m, &notAdmittedError{advice: printable(string(advice))}
@@ -122,10 +116,6 @@ func (s *starter) ask(ctx context.Context) round {
 	for name, address := range s.members {
 		wg.Go(func() { // ends with the requests
 			m, err := askReport(ctx, client, address, s.o.Name)
-			var list []member
-			if errors.Is(err, errNoReport) {
-				list, err = askMembers(ctx, client, address)
-			}
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -136,8 +126,6 @@ func (s *starter) ask(ctx context.Context) round {
 			case name == s.o.Name && m.Run != s.run:
 				r.twin = address
 			case name == s.o.Name:
-			case m.Name == "":
-				r.addLegacy(name, list)
 			case m.Cluster != s.o.ClusterToken || m.Name != name:
 				r.otherClusters = append(r.otherClusters, fmt.Sprintf("%s answers as %s of cluster %q", address, m.Name, m.Cluster))
 			default:
@@ -166,20 +154,6 @@ func (r *round) add(name string, m reportMessage) {
 			r.foundation = m.Foundation
 		}
 	}
-}
-
-// addLegacy adds the answer of a member without a report: the list of its cluster's members. The cluster runs if one of them
-// has run; an empty list means that the member has no directory yet.
-func (r *round) addLegacy(name string, list []member) {
-	if len(list) == 0 {
-		return
-	}
-	var urls []string
-	for _, m := range list {
-		urls = append(urls, m.ClientURLs...)
-	}
-	r.reports[name] = lifecycle.Report{Legacy: true, Votes: true, Running: len(urls) > 0}
-	r.clientURLs = append(r.clientURLs, urls...)
 }
 
 // report returns this member's report for another one.

@@ -139,12 +139,11 @@ type Report struct {
 	Members    Members              `json:"members"`        // configured at the member
 	SeenYou    DiskState            `json:"seen_you"`       // of the asking member, as it last saw it
 	Seen       map[string]DiskState `json:"seen,omitempty"` // of each other member, as it last saw it
-	Legacy     bool                 `json:"-"`              // the member serves no report: only its etcd answers
 }
 
 // empty reports whether the member has no part in any history.
 func (r Report) empty() bool {
-	return r.Foundation == nil && !r.Started && !r.Running && !r.Votes && !r.Legacy
+	return r.Foundation == nil && !r.Started && !r.Running && !r.Votes
 }
 
 // Action is what a member does next.
