@@ -15,7 +15,6 @@ import (
 	"unicode"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
-	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 const membersPath = "/members"
@@ -138,14 +137,6 @@ func (s *starter) ask(ctx context.Context) round {
 	return r
 }
 
-func byName(seen map[ident.Node]lifecycle.DiskState) map[string]lifecycle.DiskState {
-	m := make(map[string]lifecycle.DiskState, len(seen))
-	for n, state := range seen {
-		m[string(n)] = state
-	}
-	return m
-}
-
 func (r *round) add(name string, m reportMessage) {
 	r.reports[name] = m.Report
 	if m.Running {
@@ -163,7 +154,7 @@ func (s *starter) report(to string) reportMessage {
 		Cluster: s.o.ClusterToken, Name: s.o.Name, Run: s.run,
 		Report: lifecycle.Report{
 			DiskState: node.State(), Foundation: node.Foundation, Started: node.Started || s.hadLog, Members: s.members,
-			SeenYou: node.Seen[ident.Node(to)], Seen: byName(node.Seen),
+			SeenYou: node.Seen[to], Seen: node.Seen,
 		},
 	}
 	if server := s.server.Load(); server != nil {
@@ -177,12 +168,7 @@ func (s *starter) report(to string) reportMessage {
 
 // running reports whether this process of the member has a leader.
 func (s *Server) running() bool {
-	select {
-	case <-s.Ready():
-		return s.etcd.Server.Leader() != 0
-	default:
-		return false
-	}
+	return isClosed(s.Ready()) && s.etcd.Server.Leader() != 0
 }
 
 // askMembers returns the list of members of the etcd at a peer URL.
