@@ -1,16 +1,13 @@
-// Package commitlog is the index of one partition's log: one record of fixed size per batch. It finds the
-// batch with a sequence or at a time, lists the epochs of the log, and has the checksums by which two
-// replicas compare their logs.
+// Package commitlog is the index of one partition's log: one record of fixed size per batch. It finds the batch with a
+// sequence or at a time, lists the epochs of the log, and has the checksums by which two replicas compare their logs.
 //
 // The index is derived from the batches. It is synced at checkpoints only, and rebuilt from the segments
 // if it is missing or damaged. The package starts no goroutine.
 //
 // # Invariants
 //
-//  1. Records have the order of their batches. Offsets rise; sequences, epochs and times never
-//     fall.
-//  2. Append, Truncate, TruncateAtGap and Restart change memory only and cannot fail. The next
-//     Flush changes the files.
+//  1. Records have the order of their batches. Offsets rise; sequences, epochs and times never fall.
+//  2. Append, Truncate, TruncateAtGap and Restart change memory only and cannot fail. The next Flush changes the files.
 //  3. A record that fails its checksum is never returned: the lookup finds nothing instead.
 //  4. An append or a cut damages no other record of the same file. The name of a file is the offset of
 //     its first record.

@@ -281,8 +281,7 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// TrimHead moves the start up to p, where a batch begins, and removes the files that are completely
-// below.
+// TrimHead moves the start up to p, where a batch begins, and removes the files that are completely below.
 func (l *Log) TrimHead(p ident.Position) error {
 	l.mu.Lock()
 	if p.Offset <= l.mu.start.Offset {

@@ -26,9 +26,8 @@ type Log struct {
 	mu    struct {
 		sync.RWMutex
 		start, end ident.Position
-		// Records are numbered without gaps since Open. Those from tailFrom on are in tail, those
-		// below flushed are in disk, those below synced are durable there. tailFrom ≤ flushed,
-		// synced ≤ flushed.
+		// Records are numbered without gaps since Open. Those from tailFrom on are in tail, those below flushed are in
+		// disk, those below synced are durable there. tailFrom ≤ flushed, synced ≤ flushed.
 		tail     []Record
 		tailFrom int64
 		flushed  int64
@@ -66,8 +65,7 @@ func appendEpoch(epochs []EpochEnd, r Record) []EpochEnd {
 	return append(epochs, EpochEnd{Epoch: r.Epoch, Start: start, End: r.End()})
 }
 
-// Truncate drops the records from offset end on, where a batch begins. Above the current end it does
-// nothing.
+// Truncate drops the records from offset end on, where a batch begins. Above the current end it does nothing.
 func (l *Log) Truncate(end ident.Offset) {
 	l.mu.RLock()
 	done, cut, inTail := end >= l.mu.end.Offset, int64(0), false

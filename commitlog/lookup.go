@@ -8,8 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// Last is the newest record. It may end before End if the records up to End are lost, and it may
-// be before Start.
+// Last is the newest record. It may end before End if the records up to End are lost, and it may be before Start.
 func (l *Log) Last() (Record, bool) {
 	return l.lastWhere(func(Record) bool { return true })
 }

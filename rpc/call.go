@@ -204,8 +204,7 @@ func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error 
 	return nil
 }
 
-// serve answers one request. Started by admit, ends with the handler's answer. Its error ends the
-// connection.
+// serve answers one request. Started by admit, ends with the handler's answer. Its error ends the connection.
 func (c *conn) serve(ctx context.Context, q requestHeader, req []byte) error {
 	wait := min(max(q.WaitMS, 1), callTimeout.Milliseconds())
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)

@@ -8,8 +8,7 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 )
 
-// decodeDepth and decodeLength bound the memory that a decoder allocates for a length whose bytes
-// have not arrived.
+// decodeDepth and decodeLength bound the memory that a decoder allocates for a length whose bytes have not arrived.
 const (
 	decodeDepth  = 64
 	decodeLength = 4096

@@ -78,9 +78,8 @@ func (c *conn) closed() bool {
 // checked reports whether both sides send checksums of payloads.
 func (c *conn) checked() bool { return c.self.Features&c.peer.Features&featurePayloadCRC != 0 }
 
-// run delivers arriving frames to p until the connection ends, and returns when the writer and all
-// requests being served have also ended. The connection is detached from p before that, because a
-// request may take a long time.
+// run delivers arriving frames to p until the connection ends, and returns when the writer and all requests being
+// served have also ended. The connection is detached from p before that, because a request may take a long time.
 func (c *conn) run(ctx context.Context, p *peer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var own sync.WaitGroup

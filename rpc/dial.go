@@ -31,8 +31,7 @@ func (p *peer) runConnection(ctx context.Context) {
 	}
 }
 
-// connect makes one connection and reads it to its end. It returns how long the connection lasted, 0
-// if there was none.
+// connect makes one connection and reads it to its end. It returns how long the connection lasted, 0 if there was none.
 func (p *peer) connect(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	address := p.mu.address
@@ -73,8 +72,7 @@ func (p *peer) dial(ctx context.Context, address string) (*conn, error) {
 	return c, nil
 }
 
-// clientTLS names the server by its address, for the check of its certificate, unless the options name
-// it.
+// clientTLS names the server by its address, for the check of its certificate, unless the options name it.
 func (t *Transport) clientTLS(address string) *tls.Config {
 	cfg := t.tls()
 	if cfg.ServerName == "" {

@@ -4,10 +4,9 @@
 // It deals in nodes, incarnations, classes of traffic and bytes, and has no concept of topics,
 // partitions, epochs and etcd. It stores nothing and repeats nothing: the sender handles a loss.
 //
-// Each broker dials every other one. Frames and requests travel on the connection that their sender
-// dialled; the answer to a request returns on the connection of the request. So a pair of brokers has
-// two connections, and "up" means that both are established and that bytes of the peer have arrived
-// recently.
+// Each broker dials every other one. Frames and requests travel on the connection that their sender dialled; the answer
+// to a request returns on the connection of the request. So a pair of brokers has two connections, and "up" means that
+// both are established and that bytes of the peer have arrived recently.
 //
 // # Invariants
 //
@@ -17,21 +16,18 @@
 //     payload slices are written to the socket as they are and must never change.
 //  3. Handler.Peer and Handler.Frame of one peer never overlap. A peer is reported up before its
 //     first frame, and down before it comes back with another incarnation.
-//  4. A waiting replica or control frame is sent before a forward frame, a forward frame before a
-//     relay frame, and all before bulk. At most one write of lower priorities is ahead of a frame: a
-//     piece (256 KiB) of each.
+//  4. A waiting replica or control frame is sent before a forward frame, a forward frame before a relay frame, and all
+//     before bulk. At most one write of lower priorities is ahead of a frame: a piece (256 KiB) of each.
 //  5. "Refused" is reported only for an incarnation to which this process was connected, when both
 //     connections have ended and its address refuses the redial.
-//  6. Nothing that a peer sends can make this process panic or take memory without bound: the
-//     handshake takes frames of 4 KiB, a connection one unfinished frame per priority. A request
-//     beyond the limit of its method is refused before memory is allocated for it, a response before
-//     it is decoded.
+//  6. Nothing that a peer sends can make this process panic or take memory without bound: the handshake takes frames of
+//     4 KiB, a connection one unfinished frame per priority. A request beyond the limit of its method is refused before
+//     memory is allocated for it, a response before it is decoded.
 //  7. When too many connections are in their handshake, the oldest of them is closed; they never
 //     displace the connection of a broker. Refusals write a bounded number of log lines.
-//  8. Between two brokers of this build no changed byte is delivered: a piece that does not match its
-//     checksum breaks the connection, which is counted and logged. Batches carry checksums of their
-//     own, which are checked again before they are stored; headers, finishes, outcomes, calls and
-//     their results do not.
+//  8. Between two brokers of this build no changed byte is delivered: a piece that does not match its checksum breaks
+//     the connection, which is counted and logged. Batches carry checksums of their own, which are checked again before
+//     they are stored; headers, finishes, outcomes, calls and their results do not.
 //
 // # Frame, all integers little-endian
 //
@@ -55,16 +51,14 @@
 // Flag 1 is set in every piece with payload bytes if both sides have bit 63 of the features in their
 // hello, and in no other.
 //
-// A frame whose payload is longer than 256 KiB is cut: the first piece has the frame's kind and whole
-// length, the others have kind 4 and the same class. Pieces of one priority never mix; pieces of
-// different ones may.
+// A frame whose payload is longer than 256 KiB is cut: the first piece has the frame's kind and whole length, the
+// others have kind 4 and the same class. Pieces of one priority never mix; pieces of different ones may.
 //
 // # Headers
 //
-// Structs are msgpack arrays of their fields in order of declaration. A field is only ever added at
-// the end; a reader ignores further elements and leaves missing fields at zero. A class may have
-// headers that encode themselves (Marshal), as the replicas' messages do. wire_test.go has golden
-// bytes.
+// Structs are msgpack arrays of their fields in order of declaration. A field is only ever added at the end; a reader
+// ignores further elements and leaves missing fields at zero. A class may have headers that encode themselves
+// (Marshal), as the replicas' messages do. wire_test.go has golden bytes.
 //
 //	request   [id, method, milliseconds the caller waits]; payload: the argument
 //	response  [id, code, class, text]; payload: the result, if code is 0
@@ -79,22 +73,20 @@
 //	dialler  → proof                               or refusal
 //	acceptor → proof                               or refusal
 //
-// A proof is HMAC-SHA-256 under the cluster token over the side's name, both hello headers and, under
-// TLS, a value exported from the TLS session. So the token never travels, a proof fits one
-// conversation only, and neither side can claim another identity than it proves. Under TLS both sides
-// check that the other's certificate belongs to the node of its hello (Identity). Each side refuses a
-// broker that is not registered, or was registered again since. Versions that differ by at most 1 work
-// together. Hellos are padded to be longer than a packet, so that a path that loses large packets
-// counts as no path. Without TLS, the handshake proves the identities, but the bytes after it are
-// neither encrypted nor authenticated.
+// A proof is HMAC-SHA-256 under the cluster token over the side's name, both hello headers and, under TLS, a value
+// exported from the TLS session. So the token never travels, a proof fits one conversation only, and neither side can
+// claim another identity than it proves. Under TLS both sides check that the other's certificate belongs to the node of
+// its hello (Identity). Each side refuses a broker that is not registered, or was registered again since. Versions that
+// differ by at most 1 work together. Hellos are padded to be longer than a packet, so that a path that loses large
+// packets counts as no path. Without TLS, the handshake proves the identities, but the bytes after it are neither
+// encrypted nor authenticated.
 //
 // # Liveness
 //
-// Both sides of every connection send a heartbeat when nothing else was sent within 50 ms. A peer
-// that is silent for 500 ms is reported down, and up again when bytes of it arrive; a connection
-// silent for 1 s is closed. A closed connection is dialled again at once, then every 20 to 500 ms with
-// jitter. A process that finds that it was itself stopped gives its peers the same 500 ms before they
-// count as silent.
+// Both sides of every connection send a heartbeat when nothing else was sent within 50 ms. A peer that is silent for
+// 500 ms is reported down, and up again when bytes of it arrive; a connection silent for 1 s is closed. A closed
+// connection is dialled again at once, then every 20 to 500 ms with jitter. A process that finds that it was itself
+// stopped gives its peers the same 500 ms before they count as silent.
 //
 // # Goroutines
 //

@@ -17,8 +17,7 @@ var (
 	ErrWindow = errors.New("rpc: window is full")
 	// errTooLarge: the frame exceeds MaxHeader or MaxPayload; nothing was sent.
 	errTooLarge = errors.New("rpc: frame is too large")
-	// ErrBroken: the connection ended after a request was sent. Whether it was served is
-	// unknown.
+	// ErrBroken: the connection ended after a request was sent. Whether it was served is unknown.
 	ErrBroken = errors.New("rpc: connection broke before the answer")
 	// ErrMethod: the peer has no such method.
 	ErrMethod = errors.New("rpc: unknown method")
@@ -66,8 +65,7 @@ func byCode(all []row) []row {
 	return all
 }
 
-// Error is an error on the wire. errors.Is finds the sentinel of its code.
-// On the wire, by position: append only.
+// Error is an error on the wire. errors.Is finds the sentinel of its code. On the wire, by position: append only.
 type Error struct {
 	Code  outcome.Code
 	Class outcome.Class

@@ -112,8 +112,7 @@ type prelude struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendPiece appends prelude and header to b. The two checksums of a checked piece are filled in by
-// seal.
+// appendPiece appends prelude and header to b. The two checksums of a checked piece are filled in by seal.
 func appendPiece(b []byte, p prelude, header []byte) []byte {
 	at, flags := len(b), byte(0)
 	if p.checked {

@@ -23,8 +23,7 @@ const (
 // errRefused means that one side ended the handshake with a reason.
 var errRefused = errors.New("rpc: handshake refused")
 
-// helloHeader begins a handshake.
-// On the wire, by position: append only.
+// helloHeader begins a handshake. On the wire, by position: append only.
 type helloHeader struct {
 	Hello   Hello
 	To      ident.Node // the node that is dialled
@@ -97,8 +96,7 @@ func (h handshake) accept(admit func(Hello) error) (Hello, error) {
 	return peer.Hello, h.sendProof("acceptor", theirs, mine)
 }
 
-// compatible checks that the clusters are equal, the versions differ by at most 1, and the peer is
-// registered.
+// compatible checks that the clusters are equal, the versions differ by at most 1, and the peer is registered.
 func compatible(self, peer Hello) error {
 	apart := int(self.Version) - int(peer.Version)
 	switch {

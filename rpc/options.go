@@ -12,12 +12,10 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Version is the protocol version of this build. Brokers whose versions differ by at most 1 work
-// together.
+// Version is the protocol version of this build. Brokers whose versions differ by at most 1 work together.
 const Version = 1
 
-// Hello is the identity of a broker; the handshake proves it.
-// On the wire, by position: append only.
+// Hello is the identity of a broker; the handshake proves it. On the wire, by position: append only.
 type Hello struct {
 	Cluster     string
 	Node        ident.Node
@@ -81,18 +79,16 @@ type Times struct {
 	BackoffMax time.Duration // 500 ms
 }
 
-// Handler receives frames, changes of peers, and requests. Peer and Frame are called in order per
-// peer, from goroutines that read sockets: they do not block, and never call SetPeers, SetIncarnation
-// or Close.
+// Handler receives frames, changes of peers, and requests. Peer and Frame are called in order per peer, from goroutines
+// that read sockets: they do not block, and never call SetPeers, SetIncarnation or Close.
 type Handler interface {
 	// Frame receives one frame of a peer that was reported up.
 	Frame(from ident.Node, inc ident.Incarnation, f Received)
 	// Drained follows each Frame, in its goroutine, without the transport's locks. It may block. That
 	// delays this connection only, which is closed and dialled again after too long a silence.
 	Drained()
-	// Peer is called when a peer comes up, goes silent or is gone. refused: the process of that
-	// incarnation is dead (its connections have ended and its address refuses new ones); it may follow
-	// an earlier up=false.
+	// Peer is called when a peer comes up, goes silent or is gone. refused: the process of that incarnation is dead
+	// (its connections have ended and its address refuses new ones); it may follow an earlier up=false.
 	Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
 	// Serve answers a Call, on its own goroutine. ctx ends with the caller's deadline or connection.
 	Serve(ctx context.Context, from ident.Node, method string, req []byte) (resp any, err error)

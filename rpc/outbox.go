@@ -41,8 +41,7 @@ func (f *outFrame) free() {
 	frames.Put(f)
 }
 
-// outbox queues the frames for one connection, by priority. Any goroutine pushes; the connection's
-// writer takes.
+// outbox queues the frames for one connection, by priority. Any goroutine pushes; the connection's writer takes.
 type outbox struct {
 	windows windows
 	wake    concurrency.Edge // there is something to take
@@ -94,10 +93,9 @@ func (o *outbox) tryPush(f *outFrame) error {
 	return nil
 }
 
-// take fills an empty burst: with all frames of the highest priority up to burstBytes, and with about
-// a piece of each lower one, so that later frames never wait long behind them. A lower priority is
-// taken whenever nothing above it is left: steady small traffic slows it but does not starve it. It
-// reports whether there was any frame.
+// take fills an empty burst: with all frames of the highest priority up to burstBytes, and with about a piece of each
+// lower one, so that later frames never wait long behind them. A lower priority is taken whenever nothing above it is
+// left: steady small traffic slows it but does not starve it. It reports whether there was any frame.
 func (o *outbox) take(b *burst) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -27,9 +27,8 @@ var (
 
 // peer is another broker: its two connections and its state at the Handler.
 //
-// mu is held while Handler.Peer and Handler.Frame are called, which alone orders them. It is the one
-// callback under a lock here, and allowed because a Handler does not block. Send, Flush and Up never
-// take mu.
+// mu is held while Handler.Peer and Handler.Frame are called, which alone orders them. It is the one callback under a
+// lock here, and allowed because a Handler does not block. Send, Flush and Up never take mu.
 type peer struct {
 	t    *Transport
 	node ident.Node
@@ -131,9 +130,8 @@ func (p *peer) detach(c *conn) {
 	p.updateLocked()
 }
 
-// deliver passes one frame to the Handler. It waits while the peer is not up, because the frame arrived
-// before this broker's own connection was established. Later frames wait in the socket, and the watch
-// ends too long a wait.
+// deliver passes one frame to the Handler. It waits while the peer is not up, because the frame arrived before this
+// broker's own connection was established. Later frames wait in the socket, and the watch ends too long a wait.
 func (p *peer) deliver(c *conn, f Received) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

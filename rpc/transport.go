@@ -275,8 +275,7 @@ func (t *Transport) tls() *tls.Config {
 	return c
 }
 
-// watch checks all peers often enough to notice a silent one in time. Started by New, ends
-// with Close.
+// watch checks all peers often enough to notice a silent one in time. Started by New, ends with Close.
 func (t *Transport) watch(ctx context.Context) {
 	last := t.now()
 	concurrency.Every(ctx, t.o.Times.Silent/10, func() {

@@ -17,9 +17,8 @@ import (
 // flushBytes bounds one flush: a longer copy to the socket would delay the goroutine that flushes.
 const flushBytes = 64 << 10
 
-// writing is the sending half of a connection. The holder of its lock takes bursts from the outbox and
-// writes them: the connection's writer, which waits for the socket, or a goroutine that flushes, which
-// never does.
+// writing is the sending half of a connection. The holder of its lock takes bursts from the outbox and writes them: the
+// connection's writer, which waits for the socket, or a goroutine that flushes, which never does.
 type writing struct {
 	sync.Mutex
 	burst burst

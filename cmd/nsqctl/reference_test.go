@@ -115,7 +115,7 @@ func flagsOf(root, cmd *cobra.Command) *pflag.FlagSet {
 // listed leaves the groups of commands out, which print their help alone, and hidden ones.
 func listed(cmd *cobra.Command) bool { return !cmd.Hidden && !cmd.HasSubCommands() }
 
-// described is the first paragraph of a command's help, or the name of an earlier command with the same help: texts has the
+// described is the first sentence of a command's help, or the name of an earlier command with the same help: texts has the
 // command of each help.
 func described(cmd *cobra.Command, texts map[string]string) string {
 	first, ok := texts[cmd.Long]
@@ -126,11 +126,16 @@ func described(cmd *cobra.Command, texts map[string]string) string {
 	return "the same as `" + first + "`."
 }
 
-// sentence is the first paragraph of the help.
+var sentenceEnd = regexp.MustCompile(`[.:]\s`)
+
+// sentence is the first sentence of the help.
 func sentence(cmd *cobra.Command) string {
 	if cmd.Long != "" {
-		first, _, _ := strings.Cut(strings.TrimSpace(cmd.Long), "\n\n")
-		return reflow(first)
+		text := strings.TrimSpace(cmd.Long)
+		if at := sentenceEnd.FindStringIndex(text); at != nil {
+			text = text[:at[0]] + "."
+		}
+		return reflow(text)
 	}
 	return strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
 }

@@ -13,8 +13,7 @@ const (
 	Hide Method[HideNotice, None] = "broker.hide"
 	// Failed reports that the caller is to count as dead until it reconnects.
 	Failed Method[None, None] = "broker.failed"
-	// Busy reports how long the current write of a broker's journal, or pass of a core loop,
-	// has been under way.
+	// Busy reports how long the current write of a broker's journal, or pass of a core loop, has been under way.
 	Busy Method[None, BusyReply] = "broker.busy"
 	// Reaches reports whether a broker is connected to a run of another one.
 	Reaches Method[ReachesRequest, ReachesReply] = "broker.reaches"

@@ -1,6 +1,5 @@
-// Package calls is the contract of the calls between brokers: the methods, and the
-// structs of their requests and answers. The table in package dispatch has the handler of
-// each method.
+// Package calls is the contract of the calls between brokers: the methods, and the structs of their requests and
+// answers. The table in package dispatch has the handler of each method.
 //
 // It carries nothing out and moves no bytes (package rpc does).
 //
@@ -27,8 +26,7 @@ type Caller interface {
 	Call(ctx context.Context, n ident.Node, method string, req, resp any) error
 }
 
-// Method is the name of one call on the wire, with the types of its request and its
-// answer.
+// Method is the name of one call on the wire, with the types of its request and its answer.
 type Method[Req, Resp any] string
 
 // Ask makes the call.
@@ -37,8 +35,7 @@ func (m Method[Req, Resp]) Ask(ctx context.Context, c Caller, n ident.Node, req 
 	return resp, err
 }
 
-// None is an empty request or answer.
-// On the wire, by position: append only.
+// None is an empty request or answer. On the wire, by position: append only.
 type None struct{}
 
 // JSON carries a value of internal/api as JSON.

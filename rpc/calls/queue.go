@@ -63,8 +63,7 @@ type (
 	}
 	// QueuesDone names the partitions where the operation is done.
 	QueuesDone struct{ Done []uint16 }
-	// SeekRequest moves a channel (Op, without a verb) in several partitions of its topic. With DryRun it
-	// only counts.
+	// SeekRequest moves a channel (Op, without a verb) in several partitions of its topic. With DryRun it only counts.
 	SeekRequest struct {
 		Op      QueueOp
 		Numbers []uint16
@@ -81,8 +80,7 @@ type (
 		Stays          bool // QueueOp.Idle, and the channel has consumers
 		Unsure         bool // the leadership ended; the next leader has to be asked
 	}
-	// DeferredRequest asks for at most Max delayed messages of a channel, or to finish those
-	// in Cancel.
+	// DeferredRequest asks for at most Max delayed messages of a channel, or to finish those in Cancel.
 	DeferredRequest struct {
 		ident.Partition
 		Channel string

@@ -95,8 +95,7 @@ type (
 		Epoch  ident.Epoch
 		IdleMS int64
 	}
-	// IdleChannel is a channel that has been unused for a time in a partition, as the leader of this epoch
-	// observed it.
+	// IdleChannel is a channel that has been unused for a time in a partition, as the leader of this epoch observed it.
 	IdleChannel struct {
 		ident.Partition
 		Epoch   ident.Epoch

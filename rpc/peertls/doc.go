@@ -3,9 +3,8 @@
 // use (Identity), the check that a certificate belongs to a broker (Names), a limit of the connections
 // of a port (Gate), and a log that a flood cannot fill (Refusals).
 //
-// It accepts no connection and speaks no protocol; rpc and coordinator/metadata/etcd do. It does not check the
-// cluster token: without TLS every connection that the port's own protocol accepts counts as a
-// broker's.
+// It accepts no connection and speaks no protocol; rpc and coordinator/metadata/etcd do. It does not check the cluster
+// token: without TLS every connection that the port's own protocol accepts counts as a broker's.
 //
 // # Invariants
 //

@@ -65,8 +65,7 @@ func (s *Seat) stopWaitingLocked() {
 	}
 }
 
-// Admit reports whether the connection, whose other side is a broker, may stay. A second call
-// changes nothing.
+// Admit reports whether the connection, whose other side is a broker, may stay. A second call changes nothing.
 func (s *Seat) Admit() bool {
 	g := s.gate
 	g.mu.Lock()

@@ -23,8 +23,7 @@ const readEvery = 250 * time.Millisecond
 // together; without CA the other side is verified by the system's authorities.
 type Files struct{ Cert, Key, CA string }
 
-// Identity is a certificate, and the authority of the other side's certificate. It follows changes of
-// the files.
+// Identity is a certificate, and the authority of the other side's certificate. It follows changes of the files.
 type Identity struct {
 	files Files
 	names *Names
@@ -60,8 +59,7 @@ func Load(files Files, names *Names, log logrus.FieldLogger) (*Identity, error) 
 	return i, nil
 }
 
-// Config returns the configuration for the next connection, of either end. The caller clones it
-// before a change.
+// Config returns the configuration for the next connection, of either end. The caller clones it before a change.
 func (i *Identity) Config() *tls.Config {
 	i.mu.Lock()
 	defer i.mu.Unlock()

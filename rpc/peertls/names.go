@@ -12,8 +12,7 @@ import (
 // anyNode represents the node name in the pattern of names.
 const anyNode = "*"
 
-// ErrName means that a certificate of the right authority does not belong to a broker, or belongs to
-// another broker.
+// ErrName means that a certificate of the right authority does not belong to a broker, or belongs to another broker.
 var ErrName = errors.New("not the certificate of the broker")
 
 // NotAdmitted is an ErrName about a certificate that would be a broker's if its name were known.
@@ -90,8 +89,7 @@ func (n *Names) Check(cert *x509.Certificate, node string) error {
 	return bothEnds(cert)
 }
 
-// isAll reports whether the certificate belongs to all brokers: its name is the pattern itself, as a
-// wildcard.
+// isAll reports whether the certificate belongs to all brokers: its name is the pattern itself, as a wildcard.
 func (n *Names) isAll(cert *x509.Certificate) bool {
 	return n.prefix == "" && strings.HasPrefix(n.suffix, ".") && slices.Contains(cert.DNSNames, n.Of(anyNode))
 }

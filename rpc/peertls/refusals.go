@@ -37,8 +37,7 @@ func NewRefusals(log logrus.FieldLogger) *Refusals {
 	return r
 }
 
-// Warn logs a refusal. It only counts a reason that was logged recently, and a line beyond five in a
-// second.
+// Warn logs a refusal. It only counts a reason that was logged recently, and a line beyond five in a second.
 func (r *Refusals) Warn(reason string, fields logrus.Fields, text string) {
 	if r.due(reason) {
 		r.log.WithFields(fields).Warn(text)

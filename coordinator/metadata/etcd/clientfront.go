@@ -5,13 +5,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/rpc/peertls"
@@ -30,25 +30,18 @@ const (
 type clientFront struct {
 	listener net.Listener
 	security *tls.Config // nil for plain text
-	gate     *peertls.Gate
-	refusals *peertls.Refusals
-	socket   string
-	dir      string // of the socket; "" if it is in the member's directory
 	cancel   context.CancelFunc
 	own      sync.WaitGroup // accept, and the goroutines of connections
+	port
 }
 
 // listenClients opens the client port.
 func (o Options) listenClients() (*clientFront, error) {
-	l, err := net.Listen("tcp", o.ClientAddress)
+	l, port, err := o.listen("other brokers", o.ClientAddress, "client.sock")
 	if err != nil {
-		return nil, fmt.Errorf("etcd: listen for other brokers: %w", err)
-	}
-	c := &clientFront{listener: l, gate: peertls.NewGate(o.Connections), refusals: peertls.NewRefusals(o.Log)}
-	if c.socket, c.dir, err = placeSocket(o.Dir, "client.sock"); err != nil {
-		_ = l.Close()
 		return nil, err
 	}
+	c := &clientFront{listener: l, port: port}
 	if o.identity != nil {
 		c.security = o.serverTLS(c.refusals, "client", false, "h2", "http/1.1")
 	}
@@ -57,9 +50,6 @@ func (o Options) listenClients() (*clientFront, error) {
 	c.own.Go(func() { c.accept(ctx) })
 	return c, nil
 }
-
-// listenURL returns the URL at which etcd listens for clients.
-func (c *clientFront) listenURL() url.URL { return url.URL{Scheme: "unix", Host: c.socket} }
 
 // accept takes connections. Started by listenClients, ends with close.
 func (c *clientFront) accept(ctx context.Context) {
@@ -98,7 +88,7 @@ func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peertls.Sea
 	if err != nil || !seat.Admit() || raw.SetDeadline(time.Time{}) != nil {
 		return
 	}
-	etcd, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
+	etcd, err := c.dial(ctx)
 	if err != nil {
 		return // etcd does not run
 	}
@@ -171,11 +161,33 @@ func (c *clientFront) close() {
 		return
 	}
 	c.cancel()
-	err := c.listener.Close()
+	_ = c.listener.Close() // a port that fails to close is closed
 	c.own.Wait()
-	c.refusals.Close()
-	if c.dir != "" {
-		err = errors.Join(err, os.RemoveAll(c.dir))
+	c.remove()
+}
+
+// listeners collects the gRPC servers of etcd's client port. etcd would stop them gracefully, which takes until every remote
+// watch has ended, or five seconds: too long for the stop of a broker.
+type listeners struct {
+	mu struct {
+		sync.Mutex
+		servers []*grpc.Server
 	}
-	_ = err // a port that fails to close is closed
+}
+
+// add is etcd's hook for further services on the server.
+func (l *listeners) add(s *grpc.Server) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.servers = append(l.mu.servers, s)
+}
+
+// stop closes all client connections.
+func (l *listeners) stop() {
+	l.mu.Lock()
+	servers := l.mu.servers
+	l.mu.Unlock()
+	for _, s := range servers {
+		s.Stop()
+	}
 }

@@ -31,7 +31,7 @@ const lockTimeout = time.Second
 
 // checkFiles finds damage to the member's directory that would crash etcd, or that etcd would not notice.
 func checkFiles(dir string) error {
-	db := filepath.Join(dir, memberDir, "snap", "db")
+	db := databasePath(dir)
 	short, err := cutShort(db)
 	if err != nil {
 		return nil // missing or not readable: etcd reports that

@@ -104,9 +104,10 @@ type Server struct {
 	failed      chan error
 	transferred sync.Once
 	stop        sync.Once
-	stopped     chan struct{} // closed when Stop begins
-	done        chan struct{} // closed when the watcher goroutine ends
-	quotaDone   chan struct{} // closed when watchQuota ends
+	stopped     chan struct{}      // closed when Stop begins
+	done        chan struct{}      // closed when the watcher goroutine ends
+	stopQuota   context.CancelFunc // ends watchQuota
+	quotaDone   chan struct{}      // closed when watchQuota ends
 }
 
 // Exists reports whether dir has a member. One without the log has none: its promises are lost.
@@ -145,11 +146,12 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		etcd: e, clients: clients, port: port, endpoint: cfg.AdvertiseClientUrls[0].String(), options: o, log: o.Log,
-		failed: make(chan error, 1), stopped: make(chan struct{}), done: make(chan struct{}),
-		quotaDone: make(chan struct{}),
+		failed: make(chan error, 1), stopped: make(chan struct{}), done: make(chan struct{}), quotaDone: make(chan struct{}),
 	}
+	quota, stop := context.WithCancel(context.Background())
+	s.stopQuota = stop
 	go s.watch()
-	go s.watchQuota()
+	go s.watchQuota(quota)
 	return s, nil
 }
 
@@ -188,21 +190,25 @@ func (s *Server) watch() {
 	case err = <-s.etcd.Err():
 	case <-s.etcd.Server.StopNotify():
 	}
-	select {
-	case <-s.etcd.Server.StoppingNotify(): // its listeners fail as well, without a useful reason
+	s.stopQuota()
+	if isClosed(s.etcd.Server.StoppingNotify()) { // its listeners fail as well, without a useful reason
 		<-s.etcd.Server.StopNotify()
-		select {
-		case <-s.stopped: // Stop ended it
+		if isClosed(s.stopped) {
 			return
-		default:
-			err = s.whyStopped(context.Background())
 		}
-	default:
+		err = s.whyStopped(context.Background())
 	}
-	select {
-	case <-s.stopped: // Stop ended it
-	default:
+	if !isClosed(s.stopped) {
 		s.failed <- fmt.Errorf("etcd: member died: %w", err)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -281,10 +287,8 @@ func (s *Server) Status() Status {
 // when the other member leads, or after two election timeouts. Only the first call has an effect. Requests in progress may be
 // lost: a stopping broker calls it before it sends any.
 func (s *Server) TransferLeadership() error {
-	select {
-	case <-s.etcd.Server.StopNotify():
+	if isClosed(s.etcd.Server.StopNotify()) {
 		return ErrStopped
-	default:
 	}
 	var err error
 	s.transferred.Do(func() { err = s.transfer() })
@@ -311,6 +315,7 @@ func (s *Server) transfer() error {
 func (s *Server) Stop() {
 	s.stop.Do(func() {
 		close(s.stopped)
+		s.stopQuota()
 		<-s.quotaDone // before the database closes
 		if err := s.TransferLeadership(); err != nil && !errors.Is(err, ErrStopped) {
 			s.log.WithError(err).Info("cannot transfer the leadership of the metadata: its members elect a leader")

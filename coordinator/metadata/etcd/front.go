@@ -41,25 +41,17 @@ type front struct {
 	server *http.Server
 	report func(from string) reportMessage
 	etcd   atomic.Pointer[httputil.ReverseProxy] // nil while etcd does not run
-	dir    string                                // of the socket; "" if it is in the member's directory
-	socket string
-	done   chan struct{} // closed when the port is closed
-
-	gate     *peertls.Gate
-	refusals *peertls.Refusals
+	done   chan struct{}                         // closed when the port is closed
+	port
 }
 
 // listenPeers opens the peer port.
 func (o Options) listenPeers(report func(from string) reportMessage) (*front, error) {
-	l, err := net.Listen("tcp", o.PeerAddress)
+	l, port, err := o.listen("other members", o.PeerAddress, "peer.sock")
 	if err != nil {
-		return nil, fmt.Errorf("etcd: listen for other members: %w", err)
-	}
-	f := &front{report: report, done: make(chan struct{}), gate: peertls.NewGate(o.Connections), refusals: peertls.NewRefusals(o.Log)}
-	if f.socket, f.dir, err = placeSocket(o.Dir, "peer.sock"); err != nil {
-		_ = l.Close()
 		return nil, err
 	}
+	f := &front{report: report, done: make(chan struct{}), port: port}
 	l = peertls.NewListener(l, f.gate)
 	if o.identity != nil {
 		l = tls.NewListener(l, o.serverTLS(f.refusals, "peer", true, "http/1.1"))
@@ -75,20 +67,50 @@ func (o Options) listenPeers(report func(from string) reportMessage) (*front, er
 	return f, nil
 }
 
-// placeSocket chooses the path of a socket of etcd: in the member's directory or, if the path would be too long, in a new
-// directory, which the caller removes.
-func placeSocket(member, name string) (socket, dir string, err error) {
-	member, err = filepath.Abs(member)
+// port is the part that both ports of a member have: the limits for its connections, and the socket of etcd behind it.
+type port struct {
+	gate     *peertls.Gate
+	refusals *peertls.Refusals
+	socket   string // in the member's directory or, if that path would be too long, in dir
+	dir      string // removed at the end; "" if the socket is in the member's directory
+}
+
+// listen opens a port for other brokers or members.
+func (o Options) listen(others, address, socket string) (net.Listener, port, error) {
+	p := port{gate: peertls.NewGate(o.Connections), refusals: peertls.NewRefusals(o.Log)}
+	member, err := filepath.Abs(o.Dir)
 	if err != nil {
-		return "", "", fmt.Errorf("etcd: the member's directory: %w", err)
+		return nil, p, fmt.Errorf("etcd: the member's directory: %w", err)
 	}
-	if socket = filepath.Join(member, name); len(socket) <= maxSocketPath {
-		return socket, "", nil
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, p, fmt.Errorf("etcd: listen for %s: %w", others, err)
 	}
-	if dir, err = os.MkdirTemp("", "lockstep-"); err != nil {
-		return "", "", fmt.Errorf("etcd: create the directory of etcd's socket: %w", err)
+	if p.socket = filepath.Join(member, socket); len(p.socket) <= maxSocketPath {
+		return l, p, nil
 	}
-	return filepath.Join(dir, name), dir, nil
+	if p.dir, err = os.MkdirTemp("", "lockstep-"); err != nil {
+		_ = l.Close()
+		return nil, p, fmt.Errorf("etcd: create the directory of etcd's socket: %w", err)
+	}
+	p.socket = filepath.Join(p.dir, socket)
+	return l, p, nil
+}
+
+// dial connects to etcd.
+func (p port) dial(ctx context.Context) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", p.socket)
+}
+
+// listenURL returns the URL at which etcd listens.
+func (p port) listenURL() url.URL { return url.URL{Scheme: "unix", Host: p.socket} }
+
+// remove is called when the port is closed.
+func (p port) remove() {
+	p.refusals.Close()
+	if p.dir != "" {
+		_ = os.RemoveAll(p.dir) // a directory for temporary files
+	}
 }
 
 // seatKey is the key of a connection's seat in the contexts of its requests.
@@ -128,15 +150,10 @@ func (o Options) admitting(h http.Handler) http.Handler {
 	})
 }
 
-// listenURL returns the URL at which etcd listens for its peers.
-func (f *front) listenURL() url.URL { return url.URL{Scheme: "unix", Host: f.socket} }
-
 // started begins to forward requests to etcd.
 func (f *front) started() {
 	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", f.socket)
-		},
+		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return f.dial(ctx) },
 		MaxIdleConnsPerHost: etcdConnections, DisableCompression: true,
 	}
 	f.etcd.Store(&httputil.ReverseProxy{
@@ -158,7 +175,7 @@ func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 		}
 		etcd.ServeHTTP(w, r)
 	case r.URL.Path == membersPath:
-		_, _ = w.Write([]byte("[]")) // members without support for reports read this as: no directory yet
+		_, _ = w.Write([]byte("[]")) // a process answers at this address
 	default:
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
@@ -178,12 +195,8 @@ func (f *front) stopped() {
 
 // close closes the port and all its connections.
 func (f *front) close() {
-	err := f.server.Close()
+	_ = f.server.Close() // a port that fails to close is closed
 	<-f.done
-	f.refusals.Close()
 	f.stopped()
-	if f.dir != "" {
-		err = errors.Join(err, os.RemoveAll(f.dir))
-	}
-	_ = err // a port that fails to close is closed
+	f.remove()
 }

@@ -96,8 +96,8 @@ func oneByteTakesNoSeat(t *testing.T, secure bool, socket string, etcd net.Liste
 	log.SetOutput(io.Discard)
 	conns := make(chan net.Conn)
 	c := &clientFront{
-		listener: pipes{conns: conns, ctx: ctx}, gate: peertls.NewGate(peertls.Limits{Admitted: 32, Waiting: 256}),
-		refusals: peertls.NewRefusals(log), socket: socket, cancel: cancel,
+		listener: pipes{conns: conns, ctx: ctx}, cancel: cancel,
+		port: port{gate: peertls.NewGate(peertls.Limits{Admitted: 32, Waiting: 256}), refusals: peertls.NewRefusals(log), socket: socket},
 	}
 	openings := []string{"P", "PRI * HTTP/2.0\r\n"}
 	var security *tls.Config

@@ -1,11 +1,17 @@
 package etcd
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"reflect"
 
 	"github.com/sirupsen/logrus"
+	etcd "go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 
 	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
@@ -69,4 +75,80 @@ func (o Options) verifyBroker(state tls.ConnectionState) error {
 		return errNoCertificate
 	}
 	return o.identity.CheckAny(state.PeerCertificates[0])
+}
+
+// errOtherEtcd means that this version of etcd keeps its transports in other fields.
+var errOtherEtcd = errors.New("etcd: the transports of this version of etcd are unknown")
+
+// followFiles makes each further connection of the member to another one use the current files, and check that the other side
+// is a broker. etcd itself reads the authority once, and has no setting for either. Reflection finds its transports, in fields
+// that never change; http.Transport.RegisterProtocol changes them, which is allowed while requests run. Connections of the
+// first milliseconds use the files as etcd has just read them.
+func (o Options) followFiles(server *etcd.EtcdServer) error {
+	if o.identity == nil {
+		return nil
+	}
+	transports, err := transportsOf(server)
+	if err != nil {
+		return err
+	}
+	for _, t := range transports {
+		t.RegisterProtocol("https", o.following(t))
+		t.CloseIdleConnections()
+	}
+	return nil
+}
+
+// transportsOf returns the transports of raft's streams, of single messages and snapshots, and of requests to other members.
+func transportsOf(server *etcd.EtcdServer) (all []*http.Transport, err error) {
+	defer func() {
+		if p := recover(); p != nil { // reflection panics for a field that is missing
+			err = fmt.Errorf("%w: %v", errOtherEtcd, p)
+		}
+	}()
+	s := reflect.ValueOf(server).Elem()
+	raft := pointer[rafthttp.Transport](s.FieldByName("r").FieldByName("transport"))
+	r := reflect.ValueOf(raft).Elem()
+	for _, field := range []reflect.Value{r.FieldByName("streamRt"), r.FieldByName("pipelineRt"), s.FieldByName("peerRt")} {
+		all = append(all, pointer[http.Transport](field))
+	}
+	return all, nil
+}
+
+// pointer returns the *T in an interface that need not be exported.
+func pointer[T any](in reflect.Value) *T {
+	v := in.Elem()
+	if v.Type() != reflect.TypeFor[*T]() {
+		panic("a " + v.Type().String())
+	}
+	return (*T)(v.UnsafePointer())
+}
+
+// following returns a transport like t that asks for the configuration of each connection.
+func (o Options) following(t *http.Transport) *http.Transport {
+	following := t.Clone()
+	//lint:ignore SA1019 etcd sets it: it has the timeouts of streams
+	dial := following.Dial
+	following.TLSClientConfig = nil
+	following.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := dial(network, address)
+		if err != nil {
+			return nil, err
+		}
+		security := o.clientTLS()
+		security.ServerName = host
+		secure := tls.Client(raw, security)
+		ctx, cancel := context.WithTimeout(ctx, firstBytes)
+		defer cancel()
+		if err := secure.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return nil, err
+		}
+		return secure, nil
+	}
+	return following
 }

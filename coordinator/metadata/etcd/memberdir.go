@@ -47,6 +47,8 @@ func makeMember(dir string, cluster, id uint64) error {
 
 func logDir(dir string) string { return filepath.Join(dir, memberDir, "wal") }
 
+func databasePath(dir string) string { return filepath.Join(dir, memberDir, "snap", "db") }
+
 // Copy copies the directory of a member to aside, which must not exist. The member's broker must not run. It omits the socket
 // that a killed broker leaves.
 func Copy(aside, dir string) error { return os.CopyFS(aside, withoutSockets{os.DirFS(dir)}) }
@@ -63,7 +65,7 @@ func (w withoutSockets) ReadDir(name string) ([]fs.DirEntry, error) {
 // followTLS changes the scheme of the members' stored addresses to that of the options: TLS may have been switched on or off
 // since they were written. Only a majority could change them, and none can form while the members use the wrong scheme.
 func (o Options) followTLS(log *zap.Logger) error {
-	path := filepath.Join(o.Dir, memberDir, "snap", "db")
+	path := databasePath(o.Dir)
 	if _, err := os.Stat(path); os.IsNotExist(err) { // a new member
 		return nil
 	}

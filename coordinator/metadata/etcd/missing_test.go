@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -54,7 +55,11 @@ func TestWhyThereIsNoMajority(t *testing.T) {
 // TestAMemberThatDoesNotAnswerIsNotWithoutALeader: while the members have a leader, the fault lies in this member.
 func TestAMemberThatDoesNotAnswerIsNotWithoutALeader(t *testing.T) {
 	t.Parallel()
-	_, servers := steady(t, 3)
+	members := several(t, 3, func(o *etcd.Options) { o.Heartbeat, o.Election = 100*time.Millisecond, time.Second })
+	var servers []*etcd.Server
+	for _, m := range openAll(t, members) {
+		servers = append(servers, m.server)
+	}
 	leader, rest := leaderOf(t, servers)
 	why := rest[0].Missing(t.Context())
 	require.Regexp(t, `^3 of 3 members of the metadata run, n\d leads them, and this one does not answer yet: it has applied \d+ of \d+ changes$`, why)

@@ -248,9 +248,7 @@ func retryChange(ctx context.Context, log logrus.FieldLogger, change func(contex
 			said = err.Error()
 			log.WithError(err).Info("cannot change the members of the metadata cluster yet, trying again")
 		}
-		select {
-		case <-time.After(membershipRetry):
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, membershipRetry) {
 			return fmt.Errorf("%w (%w)", ctx.Err(), err)
 		}
 	}

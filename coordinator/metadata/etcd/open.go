@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 const (
@@ -126,9 +126,7 @@ func (s *starter) open(ctx context.Context, peers *front) (*Server, error) {
 		case lifecycle.Wait:
 		}
 		s.say(d, r)
-		select {
-		case <-time.After(askEvery):
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, askEvery) {
 			return nil, fmt.Errorf("etcd: %s: %w", s.said, ctx.Err())
 		}
 	}
@@ -139,7 +137,7 @@ func (s *starter) self() lifecycle.Self {
 	r := s.o.Node.Record()
 	return lifecycle.Self{
 		Name: s.o.Name, Members: s.members, Absent: s.o.Absent, State: r.State(), Foundation: r.Foundation,
-		Started: r.Started, HasLog: Exists(s.o.Dir), Doubt: s.doubt, Seen: byName(r.Seen),
+		Started: r.Started, HasLog: Exists(s.o.Dir), Doubt: s.doubt, Seen: r.Seen,
 	}
 }
 
@@ -177,7 +175,7 @@ func (s *starter) join(ctx context.Context, r round) error {
 		return err
 	}
 	defer c.Close()
-	own, err := memberURL(s.members.String(), s.o.Name)
+	own, err := memberURL(s.members, s.o.Name)
 	if err != nil {
 		return err
 	}
@@ -234,20 +232,14 @@ func (s *starter) start(ctx context.Context, peers *front, foundation *lifecycle
 // members returns the configured members, including this one. Without a configured cluster they are the members in its
 // directory, or only this one.
 func (o Options) members() (lifecycle.Members, error) {
-	members := lifecycle.Members{}
-	for item := range strings.SplitSeq(o.InitialCluster, ",") {
-		if name, address, ok := strings.Cut(strings.TrimSpace(item), "="); ok {
-			members[name] = address
-		}
-	}
-	if len(members) > 0 {
+	if members := parseMembers(o.InitialCluster); len(members) > 0 {
 		return members, nil
 	}
 	_, peer, err := o.urls()
 	if err != nil {
 		return nil, err
 	}
-	members = o.storedMembers()
+	members := o.storedMembers()
 	members[o.Name] = peer.advertise.String()
 	return members, nil
 }
@@ -268,7 +260,7 @@ func (s *starter) memberNames() (names []string) {
 // reports itself.
 func (o Options) storedMembers() lifecycle.Members {
 	members := lifecycle.Members{}
-	path := filepath.Join(o.Dir, memberDir, "snap", "db")
+	path := databasePath(o.Dir)
 	if short, err := cutShort(path); err != nil || short {
 		return members
 	}

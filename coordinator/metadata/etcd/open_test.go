@@ -139,10 +139,10 @@ func (m *opened) waiting() string {
 
 // observe makes a member store the others' states.
 func observe(t *testing.T, by *opened, others ...*opened) {
-	states := map[ident.Node]lifecycle.DiskState{}
+	states := map[string]lifecycle.DiskState{}
 	for _, o := range others {
 		r := o.node.Record()
-		states[r.Node] = r.State()
+		states[string(r.Node)] = r.State()
 	}
 	require.NoError(t, by.node.Observe(states))
 }

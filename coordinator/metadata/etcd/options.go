@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
 	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
 
@@ -93,7 +94,7 @@ func (o Options) urls() (client, peer endpoint, err error) {
 		}
 	}
 	if o.InitialCluster != "" {
-		peer.advertise, err = memberURL(o.InitialCluster, o.Name)
+		peer.advertise, err = memberURL(parseMembers(o.InitialCluster), o.Name)
 	}
 	return client, peer, err
 }
@@ -105,20 +106,28 @@ func (o Options) url(what, address string) (url.URL, error) {
 	return url.URL{Scheme: o.TLS.scheme(), Host: address}, nil
 }
 
-// memberURL returns one member's address in n1=http://host:port,n2=….
-func memberURL(cluster, name string) (url.URL, error) {
-	for member := range strings.SplitSeq(cluster, ",") {
-		n, address, ok := strings.Cut(strings.TrimSpace(member), "=")
-		if !ok || n != name {
-			continue
+// parseMembers reads n1=http://host:port,n2=….
+func parseMembers(cluster string) lifecycle.Members {
+	members := lifecycle.Members{}
+	for item := range strings.SplitSeq(cluster, ",") {
+		if name, address, ok := strings.Cut(strings.TrimSpace(item), "="); ok {
+			members[name] = address
 		}
-		u, err := url.Parse(address)
-		if err != nil || u.Host == "" {
-			return url.URL{}, fmt.Errorf("%w: initial cluster: %q is not a URL", ErrOptions, address)
-		}
-		return *u, nil
 	}
-	return url.URL{}, fmt.Errorf("%w: initial cluster %q does not name member %q", ErrOptions, cluster, name)
+	return members
+}
+
+// memberURL returns one member's address.
+func memberURL(members lifecycle.Members, name string) (url.URL, error) {
+	address, ok := members[name]
+	if !ok {
+		return url.URL{}, fmt.Errorf("%w: initial cluster %q does not name member %q", ErrOptions, members, name)
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return url.URL{}, fmt.Errorf("%w: initial cluster: %q is not a URL", ErrOptions, address)
+	}
+	return *u, nil
 }
 
 func (t TLS) transport() transport.TLSInfo {

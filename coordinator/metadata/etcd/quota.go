@@ -23,18 +23,8 @@ const (
 // watchQuota prevents history from filling the database. At its quota etcd refuses every write, including a broker's
 // registration, until a client compacts and defragments it and disarms the alarm. Started by Start, ends with the member or
 // Stop.
-func (s *Server) watchQuota() {
+func (s *Server) watchQuota(ctx context.Context) {
 	defer close(s.quotaDone)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() { // ends with watchQuota
-		select {
-		case <-s.stopped:
-		case <-s.etcd.Server.StopNotify():
-		case <-ctx.Done():
-		}
-		cancel()
-	}()
 	select {
 	case <-s.Ready():
 	case <-ctx.Done():

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,7 +15,6 @@ import (
 	"unicode"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
-	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 const membersPath = "/members"
@@ -29,9 +27,6 @@ type reportMessage struct {
 	lifecycle.Report
 	ClientURLs []string `json:"client_urls,omitempty"` // of the known members that have run
 }
-
-// errNoReport means that etcd answers, but serves no report.
-var errNoReport = errors.New("etcd: the member sent no report")
 
 // maxAdvice bounds the reason of another member in this one's log.
 const maxAdvice = 1 << 10
@@ -79,8 +74,6 @@ func askReport(ctx context.Context, client *http.Client, peerURL, from string) (
 	switch resp.StatusCode {
 	case http.StatusOK:
 		return m, json.NewDecoder(io.LimitReader(resp.Body, maxMembersReply)).Decode(&m)
-	case http.StatusNotFound:
-		return m, errNoReport
 	case http.StatusForbidden:
 		advice, _ := io.ReadAll(io.LimitReader(resp.Body, maxAdvice)) // what has come is shown
 		return m, &notAdmittedError{advice: printable(string(advice))}
@@ -122,10 +115,6 @@ func (s *starter) ask(ctx context.Context) round {
 	for name, address := range s.members {
 		wg.Go(func() { // ends with the requests
 			m, err := askReport(ctx, client, address, s.o.Name)
-			var list []member
-			if errors.Is(err, errNoReport) {
-				list, err = askMembers(ctx, client, address)
-			}
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -136,8 +125,6 @@ func (s *starter) ask(ctx context.Context) round {
 			case name == s.o.Name && m.Run != s.run:
 				r.twin = address
 			case name == s.o.Name:
-			case m.Name == "":
-				r.addLegacy(name, list)
 			case m.Cluster != s.o.ClusterToken || m.Name != name:
 				r.otherClusters = append(r.otherClusters, fmt.Sprintf("%s answers as %s of cluster %q", address, m.Name, m.Cluster))
 			default:
@@ -150,14 +137,6 @@ func (s *starter) ask(ctx context.Context) round {
 	return r
 }
 
-func byName(seen map[ident.Node]lifecycle.DiskState) map[string]lifecycle.DiskState {
-	m := make(map[string]lifecycle.DiskState, len(seen))
-	for n, state := range seen {
-		m[string(n)] = state
-	}
-	return m
-}
-
 func (r *round) add(name string, m reportMessage) {
 	r.reports[name] = m.Report
 	if m.Running {
@@ -168,20 +147,6 @@ func (r *round) add(name string, m reportMessage) {
 	}
 }
 
-// addLegacy adds the answer of a member without a report: the list of its cluster's members. The cluster runs if one of them
-// has run; an empty list means that the member has no directory yet.
-func (r *round) addLegacy(name string, list []member) {
-	if len(list) == 0 {
-		return
-	}
-	var urls []string
-	for _, m := range list {
-		urls = append(urls, m.ClientURLs...)
-	}
-	r.reports[name] = lifecycle.Report{Legacy: true, Votes: true, Running: len(urls) > 0}
-	r.clientURLs = append(r.clientURLs, urls...)
-}
-
 // report returns this member's report for another one.
 func (s *starter) report(to string) reportMessage {
 	node := s.o.Node.Record()
@@ -189,7 +154,7 @@ func (s *starter) report(to string) reportMessage {
 		Cluster: s.o.ClusterToken, Name: s.o.Name, Run: s.run,
 		Report: lifecycle.Report{
 			DiskState: node.State(), Foundation: node.Foundation, Started: node.Started || s.hadLog, Members: s.members,
-			SeenYou: node.Seen[ident.Node(to)], Seen: byName(node.Seen),
+			SeenYou: node.Seen[to], Seen: node.Seen,
 		},
 	}
 	if server := s.server.Load(); server != nil {
@@ -203,12 +168,7 @@ func (s *starter) report(to string) reportMessage {
 
 // running reports whether this process of the member has a leader.
 func (s *Server) running() bool {
-	select {
-	case <-s.Ready():
-		return s.etcd.Server.Leader() != 0
-	default:
-		return false
-	}
+	return isClosed(s.Ready()) && s.etcd.Server.Leader() != 0
 }
 
 // askMembers returns the list of members of the etcd at a peer URL.

@@ -12,9 +12,8 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 )
 
-// Memory is a metadata.Store in this process. Several sessions share one state, as
-// several brokers share one etcd. Leases never run out by themselves: a test
-// calls Expire in place of time.
+// Memory is a metadata.Store in this process. Several sessions share one state, as several brokers share one etcd.
+// Leases never run out by themselves: a test calls Expire in place of time.
 type Memory struct {
 	shared *shared
 	wg     sync.WaitGroup // watches of this session

@@ -9,13 +9,11 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 )
 
-// historyLimit bounds the changes a Model keeps; older ones are compacted away
-// as an operator's etcd would.
+// historyLimit bounds the changes a Model keeps; older ones are compacted away as an operator's etcd would.
 const historyLimit = 10_000
 
-// Model is the store as a plain value: revisions, compares, leases, history and
-// compaction with etcd's rules, and no goroutine, clock, lock or random choice.
-// The simulator steps it directly; Memory puts a lock and watches around it.
+// Model is the store as a plain value: revisions, compares, leases, history and compaction with etcd's rules, and no
+// goroutine, clock, lock or random choice. The simulator steps it directly; Memory puts a lock and watches around it.
 type Model struct {
 	revision  int64
 	compacted int64 // changes up to here are forgotten
@@ -77,8 +75,7 @@ func (m *Model) Grant() int64 {
 	return m.lastLease
 }
 
-// Revoke ends a lease and deletes its keys in one revision; it reports whether
-// the lease was there.
+// Revoke ends a lease and deletes its keys in one revision; it reports whether the lease was there.
 func (m *Model) Revoke(id int64) bool {
 	if _, ok := m.leases[id]; !ok {
 		return false
@@ -178,8 +175,7 @@ func below(c metadata.Change, prefix string) metadata.Change {
 	return out
 }
 
-// matches compares a revision with that of a condition; -1 is any, and a key that
-// does not exist has revision 0.
+// matches compares a revision with that of a condition; -1 is any, and a key that does not exist has revision 0.
 func matches(want, have int64) bool { return want == -1 || want == have }
 
 func cloneEntry(e metadata.Entry) metadata.Entry {

@@ -56,7 +56,7 @@ type Record struct {
 	// Started means that the disk has held the log of the embedded etcd's member.
 	Started bool `json:"started,omitempty"`
 	// Seen is the newest state of the other brokers that this broker has seen.
-	Seen map[ident.Node]lifecycle.DiskState `json:"seen,omitempty"`
+	Seen map[string]lifecycle.DiskState `json:"seen,omitempty"`
 }
 
 // State returns the state of the disk.
@@ -123,7 +123,7 @@ func (f *File) Update(change func(r *Record)) error {
 }
 
 // Observe records the latest states of the other brokers, which they may ask for when they restart. It writes only changes.
-func (f *File) Observe(states map[ident.Node]lifecycle.DiskState) error {
+func (f *File) Observe(states map[string]lifecycle.DiskState) error {
 	if reflect.DeepEqual(f.Record().Seen, states) {
 		return nil
 	}

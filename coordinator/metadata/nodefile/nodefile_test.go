@@ -67,7 +67,7 @@ func TestGoldenNodeFile(t *testing.T) {
 		V: 1, Cluster: "orders", Node: "n1", Boot: 7, Starts: []lifecycle.StartRecord{{Boot: 6, ID: "s"}}, Clean: true, Disk: "d1", Doubted: true, Started: true,
 		Marks:      nodefile.Marks{Inode: 1, Born: 2, Device: 3, Machine: "m"},
 		Foundation: &lifecycle.Foundation{ID: "f1", Disks: map[string]lifecycle.DiskID{"n1": "d1"}},
-		Seen:       map[ident.Node]lifecycle.DiskState{"n2": {Disk: "d2", Boot: 4, Starts: []lifecycle.StartRecord{{Boot: 3, ID: "t"}}}},
+		Seen:       map[string]lifecycle.DiskState{"n2": {Disk: "d2", Boot: 4, Starts: []lifecycle.StartRecord{{Boot: 3, ID: "t"}}}},
 	}
 	require.NoError(t, f.Update(func(r *nodefile.Record) { *r = record }))
 	file, err := fs.Open("/data/node.json")
@@ -93,8 +93,8 @@ func TestObserve(t *testing.T) {
 		return nil
 	}), "/data", "", "n1")
 	require.NoError(t, err)
-	seen := func(id string) map[ident.Node]lifecycle.DiskState {
-		return map[ident.Node]lifecycle.DiskState{"n2": {Disk: "d2", Boot: 4, Starts: []lifecycle.StartRecord{{Boot: 3, ID: id}}}}
+	seen := func(id string) map[string]lifecycle.DiskState {
+		return map[string]lifecycle.DiskState{"n2": {Disk: "d2", Boot: 4, Starts: []lifecycle.StartRecord{{Boot: 3, ID: id}}}}
 	}
 	for _, id := range []string{"s", "s", "t", "t"} {
 		require.NoError(t, f.Observe(seen(id)))

@@ -9,7 +9,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
-	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 const (
@@ -79,10 +78,10 @@ func (s *Session) RunObserving(ctx context.Context, changed concurrency.Edge, no
 			return
 		case <-changed:
 		}
-		seen := map[ident.Node]lifecycle.DiskState{}
+		seen := map[string]lifecycle.DiskState{}
 		for _, n := range nodes() {
 			if n.Name != s.node.Name {
-				seen[n.Name] = lifecycle.DiskState{Disk: lifecycle.DiskID(n.Disk), Boot: n.Boot, Starts: n.Starts}
+				seen[string(n.Name)] = lifecycle.DiskState{Disk: lifecycle.DiskID(n.Disk), Boot: n.Boot, Starts: n.Starts}
 			}
 		}
 		if err := s.o.File.Observe(seen); err != nil {

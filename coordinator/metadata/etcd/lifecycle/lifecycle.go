@@ -31,7 +31,6 @@
 package lifecycle
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -139,12 +138,11 @@ type Report struct {
 	Members    Members              `json:"members"`        // configured at the member
 	SeenYou    DiskState            `json:"seen_you"`       // of the asking member, as it last saw it
 	Seen       map[string]DiskState `json:"seen,omitempty"` // of each other member, as it last saw it
-	Legacy     bool                 `json:"-"`              // the member serves no report: only its etcd answers
 }
 
 // empty reports whether the member has no part in any history.
 func (r Report) empty() bool {
-	return r.Foundation == nil && !r.Started && !r.Running && !r.Votes && !r.Legacy
+	return r.Foundation == nil && !r.Started && !r.Running && !r.Votes
 }
 
 // Action is what a member does next.
@@ -201,10 +199,7 @@ type decider struct {
 	waited  bool
 }
 
-func (s Self) others() []string {
-	names := slices.Sorted(maps.Keys(s.Members))
-	return slices.DeleteFunc(names, func(n string) bool { return n == s.Name })
-}
+func (s Self) others() []string { return s.Members.but(s.Name) }
 
 func (s Self) hasHistory() bool { return s.Foundation != nil || s.Started || s.HasLog }
 
@@ -260,7 +255,7 @@ func (d decider) withLog() Decision {
 	case d.Doubt == DoubtCopied:
 		return d.joinOrWait("the data path is a copy, and may be older than what this broker has promised")
 	}
-	silent := slices.DeleteFunc(d.others(), func(n string) bool { _, answered := d.reports[n]; return answered })
+	silent := d.silent(d.others())
 	const moved = "the disk was attached to another machine or device since the last start"
 	if len(silent) == 0 || d.someRuns() {
 		return start
@@ -348,7 +343,7 @@ func (d decider) founder() Decision {
 	if accepted > len(d.Foundation.Founders)/2 {
 		return Decision{Action: Start, Foundation: d.Foundation}
 	}
-	return Decision{Action: Wait, For: d.unanswered(), Why: "the cluster is being founded"}
+	return Decision{Action: Wait, For: d.silent(d.otherFounders()), Why: "the cluster is being founded"}
 }
 
 // emptyDisk decides for a member with an empty disk, which is new or wiped: only the other members know.
@@ -363,16 +358,16 @@ func (d decider) emptyDisk(newID func() string) Decision {
 	}
 	for _, n := range d.others() {
 		if r, answered := d.reports[n]; answered && !r.empty() {
-			return Decision{Action: Wait, For: d.unanswered(), Why: fmt.Sprintf("%s holds metadata of this cluster, and too few members run to join it", n)}
+			return Decision{Action: Wait, For: d.silent(d.otherFounders()), Why: fmt.Sprintf("%s holds metadata of this cluster, and too few members run to join it", n)}
 		}
 	}
-	for _, n := range d.foundersBut(d.Name) {
+	for _, n := range d.otherFounders() {
 		if r, answered := d.reports[n]; answered && !maps.Equal(r.Members, d.Members) {
 			return Decision{Action: Wait, For: []string{n}, Why: fmt.Sprintf("%s is configured with the members %s, this broker with %s: "+
 				"--etcd-initial-cluster has to be the same on all brokers that found a cluster", n, r.Members, d.Members)}
 		}
 	}
-	if missing := d.unanswered(); len(missing) > 0 {
+	if missing := d.silent(d.otherFounders()); len(missing) > 0 {
 		return Decision{Action: Wait, For: missing, Why: "no metadata directory; a new cluster is founded when all its members are there"}
 	}
 	if first := slices.Min(slices.Collect(maps.Keys(d.founders()))); first != d.Name {
@@ -394,7 +389,7 @@ func (d decider) covers(founders Members) bool {
 // proposeFoundation proposes that the founders, which all have empty disks, found the cluster.
 func (s Self) proposeFoundation(reports map[string]Report, newID func() string) Decision {
 	f := &Foundation{ID: newID(), Founders: s.founders(), Disks: map[string]DiskID{s.Name: s.State.Disk}}
-	for _, n := range s.foundersBut(s.Name) {
+	for _, n := range s.otherFounders() {
 		f.Disks[n] = reports[n].Disk
 	}
 	return Decision{Action: Found, Foundation: f}
@@ -407,20 +402,22 @@ func (s Self) founders() Members {
 	return f
 }
 
-func (s Self) foundersBut(name string) []string {
-	names := slices.Sorted(maps.Keys(s.founders()))
-	return slices.DeleteFunc(names, func(n string) bool { return n == name })
+func (s Self) otherFounders() []string { return s.founders().but(s.Name) }
+
+// but returns the sorted names of all members but one.
+func (m Members) but(name string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(m)), func(n string) bool { return n == name })
 }
 
-// unanswered returns the founders that have not answered.
-func (d decider) unanswered() []string {
-	return slices.DeleteFunc(d.foundersBut(d.Name), func(n string) bool { _, answered := d.reports[n]; return answered })
+// silent returns the members that have not answered.
+func (d decider) silent(of []string) []string {
+	return slices.DeleteFunc(of, func(n string) bool { _, answered := d.reports[n]; return answered })
 }
 
 // String returns the members in the form of --etcd-initial-cluster.
 func (m Members) String() string {
 	var parts []string
-	for _, n := range slices.SortedFunc(maps.Keys(m), cmp.Compare[string]) {
+	for _, n := range slices.Sorted(maps.Keys(m)) {
 		parts = append(parts, n+"="+m[n])
 	}
 	return strings.Join(parts, ",")
