@@ -14,8 +14,7 @@ import (
 // Partition holds all channels of one partition on this broker. On a follower it only holds their
 // state (Apply, Replace, Snapshot). Lead lets it serve subscribers.
 //
-// Lock order: emit → updates.applying → mu → Channel.mu. The locks of openChanges and relocations are
-// leaves.
+// Lock order: emit → updates.applying → mu → Channel.mu. The locks of openChanges and relocations are leaves.
 type Partition struct {
 	topic  string
 	id     ident.Partition

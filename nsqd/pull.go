@@ -145,8 +145,7 @@ func (c *Channel) sourceLocked() *window {
 	return nil
 }
 
-// checkRedeliveryLocked drops the bodies for redelivery if they do not belong to the front of the
-// ready queue.
+// checkRedeliveryLocked drops the bodies for redelivery if they do not belong to the front of the ready queue.
 func (c *Channel) checkRedeliveryLocked() {
 	seq, _ := c.cursor.Deferred.Peek()
 	if !c.reader.redelivery.empty() && c.reader.redelivery.front().Seq != seq {

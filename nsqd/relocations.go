@@ -44,8 +44,7 @@ func (x places) first() ident.Offset {
 	return x.latest
 }
 
-// find returns the offset of the relocation batch from which the message is read: the settled one
-// if there is one.
+// find returns the offset of the relocation batch from which the message is read: the settled one if there is one.
 func (c *relocations) find(seq ident.Sequence) (ident.Offset, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -80,8 +79,7 @@ func (c *relocations) add(at ident.Offset, seqs []ident.Sequence, settled bool) 
 	}
 }
 
-// forgetFrom forgets the relocation batches of the messages at or above an offset, because the log
-// ends there.
+// forgetFrom forgets the relocation batches of the messages at or above an offset, because the log ends there.
 func (c *relocations) forgetFrom(end ident.Offset, seqs []ident.Sequence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,10 +171,9 @@ func (c *relocations) readFrom(log Log, from ident.Sequence, at ident.Offset, mo
 	return log.Read(from, most, dst)
 }
 
-// readEach reads the messages of a list. The first one gives its error, or is missing, as with
-// read. The others follow in the order of the list, as far as they can be read, until they take
-// about `most` bytes. The reads go in the order of the log, so that a batch with many of the
-// messages is read once.
+// readEach reads the messages of a list. The first one gives its error, or is missing, as with read. The others follow
+// in the order of the list, as far as they can be read, until they take about `most` bytes. The reads go in the order
+// of the log, so that a batch with many of the messages is read once.
 func (c *relocations) readEach(log Log, seqs []ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
 	dst, err := c.read(log, seqs[0], 1, dst)
 	if err != nil || len(dst) == 0 || dst[0].Seq != seqs[0] {

@@ -32,8 +32,7 @@ func (l *loop) applyEffects() {
 	}
 }
 
-// journal submits the writes of all machines to the journal at once. The journal copies the bytes before it
-// returns.
+// journal submits the writes of all machines to the journal at once. The journal copies the bytes before it returns.
 func (l *loop) journal() {
 	subs := l.subs[:0]
 	var parts []machineToken

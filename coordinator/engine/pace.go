@@ -14,8 +14,7 @@ const (
 	restLate = restTime / 2
 	// putsLately is how long after the last put channels are paced.
 	putsLately = 100 * time.Millisecond
-	// A pause that ends in time makes the bursts burstStep larger, one that ends late
-	// half as large.
+	// A pause that ends in time makes the bursts burstStep larger, one that ends late half as large.
 	burstLeast = 256 << 10
 	burstMost  = 4 << 20
 	burstStep  = 16 << 10

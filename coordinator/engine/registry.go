@@ -28,8 +28,7 @@ func (e *Engine) Partition(id ident.Partition) (*Partition, bool) {
 	return p, ok
 }
 
-// Partitions lists the partitions hosted here, sorted. The list is shared: it must not be
-// changed.
+// Partitions lists the partitions hosted here, sorted. The list is shared: it must not be changed.
 func (e *Engine) Partitions() []*Partition {
 	r := &e.partitions
 	r.RLock()

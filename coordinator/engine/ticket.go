@@ -54,8 +54,7 @@ func (p *Partition) complete(c replica.Completion) {
 	p.loop.answer(t.done, c)
 }
 
-// abandon answers all open tickets when the machine goes: a later leader may commit the
-// puts that were written.
+// abandon answers all open tickets when the machine goes: a later leader may commit the puts that were written.
 func (p *Partition) abandon() {
 	for n := range p.tickets.open {
 		p.complete(replica.Completion{Ticket: n, Outcome: replica.InDoubt})

@@ -22,19 +22,16 @@ const (
 	flagRestart  = 8
 )
 
-// messageHeader is a replica.Message on the wire, without its batches, which follow as
-// the frame's payload, one after the other, byte for byte as they lie in the log. The
-// sender's incarnation is the connection's.
+// messageHeader is a replica.Message on the wire, without its batches, which follow as the frame's payload, one after
+// the other, byte for byte as they lie in the log. The sender's incarnation is the connection's.
 //
-// It is three lists, each with its length first: the message's fields as numbers
-// (uvarints), its epochs of five numbers each, the bytes of the channel-state delta. New
-// fields go to the end of the first list: an older build skips them, and a newer one
-// reads zeros where they are missing.
+// It is three lists, each with its length first: the message's fields as numbers (uvarints), its epochs of five numbers
+// each, the bytes of the channel-state delta. New fields go to the end of the first list: an older build skips them,
+// and a newer one reads zeros where they are missing.
 //
-// A long delta is at the front of the payload instead, because a million delayed messages
-// are 16 MiB and a header is bounded. The first list ends with its length and, as nothing
-// else covers a payload, its CRC-32C.
-// On the wire, by position: append only.
+// A long delta is at the front of the payload instead, because a million delayed messages are 16 MiB and a header is
+// bounded. The first list ends with its length and, as nothing else covers a payload, its CRC-32C. On the wire, by
+// position: append only.
 type messageHeader struct {
 	id    ident.Partition
 	msg   *replica.Message

@@ -111,8 +111,7 @@ func (c *Cursor) Finish(seq ident.Sequence) {
 	c.Settle(Span{seq, seq + 1})
 }
 
-// Touch records for the next delta that seq was added to the deferred set, changed in it, or removed
-// from it.
+// Touch records for the next delta that seq was added to the deferred set, changed in it, or removed from it.
 func (c *Cursor) Touch(seq ident.Sequence) {
 	if c.Unreplicated {
 		return
@@ -161,8 +160,7 @@ func (c *Cursor) Full() Progress {
 	return p
 }
 
-// Apply applies a progress of the leader. It never moves the cursor back, because settling is a
-// union. Only Seek does.
+// Apply applies a progress of the leader. It never moves the cursor back, because settling is a union. Only Seek does.
 func (c *Cursor) Apply(p Progress) {
 	c.Settle(Span{0, p.Confirmed})
 	for _, s := range p.Settled {

@@ -13,9 +13,8 @@ type Elsewhere struct {
 	Stays    bool   // nothing has changed, because the channel has consumers
 }
 
-// FinishElsewhere finishes the messages of the spans below a limit, except those that the channel has
-// delivered itself: the held ones, and deferred ones with attempts. It returns the change for the
-// replicas.
+// FinishElsewhere finishes the messages of the spans below a limit, except those that the channel has delivered itself:
+// the held ones, and deferred ones with attempts. It returns the change for the replicas.
 func (c *Cursor) FinishElsewhere(spans []Span, limit ident.Sequence, held []ident.Sequence) (made Progress, e Elsewhere) {
 	for _, s := range spans {
 		if s.To = min(s.To, limit); s.From < s.To {

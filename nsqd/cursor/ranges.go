@@ -13,9 +13,8 @@ type Span struct{ From, To ident.Sequence }
 // blockSpans bounds the number of spans that an insertion moves.
 const blockSpans = 256
 
-// rangeSet is a set of sequences as disjoint spans that do not touch, in blocks of at most
-// blockSpans. A million finishes in random order then cost a short copy each. One flat slice was
-// rejected: an insertion would move megabytes.
+// rangeSet is a set of sequences as disjoint spans that do not touch, in blocks of at most blockSpans. A million
+// finishes in random order then cost a short copy each. One flat slice was rejected: an insertion would move megabytes.
 type rangeSet struct {
 	blocks [][]Span // not empty
 	spare  []Span   // the array of a block that became empty

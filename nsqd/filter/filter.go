@@ -15,8 +15,7 @@ const (
 	maxText = 512
 	// maxValue bounds the values that a filter reads in bytes.
 	maxValue = 1024
-	// maxProgram bounds the instructions of a regular expression. A match takes at most
-	// maxValue × maxProgram steps.
+	// maxProgram bounds the instructions of a regular expression. A match takes at most maxValue × maxProgram steps.
 	maxProgram = 200
 	// maxStars bounds the runs of a glob.
 	maxStars = 8

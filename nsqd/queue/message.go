@@ -21,8 +21,7 @@ const (
 // MaxMessageHeader bounds the header bytes of one message.
 const MaxMessageHeader = 1<<16 - 1
 
-// Message is one message of a batch. Header and Body alias the bytes of the batch and must not be
-// changed.
+// Message is one message of a batch. Header and Body alias the bytes of the batch and must not be changed.
 type Message struct {
 	Time      int64 // unix ns: when the put was sealed
 	DeliverAt int64 // unix ns; 0 = at once

@@ -42,8 +42,7 @@ func (s *Segments) rewrite(b *Batch) error {
 	return nil
 }
 
-// limitOf is the greatest possible end of a file: the beginning of the next one. The last file does
-// not grow.
+// limitOf is the greatest possible end of a file: the beginning of the next one. The last file does not grow.
 func limitOf(list []segment, i int) ident.Offset {
 	if i+1 < len(list) {
 		return list[i+1].base

@@ -22,8 +22,7 @@ var writeBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const segmentSuffix = ".seg"
 
-// Segments are the files with a partition's batches, without gaps: file %020d.seg begins at the offset
-// in its name.
+// Segments are the files with a partition's batches, without gaps: file %020d.seg begins at the offset in its name.
 //
 // Write, Truncate, Reset, TrimHead, Repair and Sync run in one goroutine at a time, concurrently with
 // readers. If a range is cut during a read, only the checksums protect the reader: the caller reads below
@@ -231,9 +230,8 @@ func (s *Segments) Truncate(end ident.Offset) error {
 // Reset removes all files. The next Write may begin anywhere.
 func (s *Segments) Reset() error { return s.Truncate(-1) }
 
-// BeginAt removes all files, so that the log begins at an offset below the first one. It makes an empty
-// file for that offset durable before it removes the others: a power cut leaves either the new start
-// or the old files.
+// BeginAt removes all files, so that the log begins at an offset below the first one. It makes an empty file for that
+// offset durable before it removes the others: a power cut leaves either the new start or the old files.
 func (s *Segments) BeginAt(at ident.Offset) error {
 	if err := s.begin(at); err != nil {
 		return err
@@ -276,9 +274,8 @@ func (s *Segments) StartAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	return list[n].base, true
 }
 
-// TrimHead removes the files that are completely below an offset, except the last file. It syncs the
-// directory before and after each removal, so no power cut leaves a gap, or the removal without the file
-// that follows.
+// TrimHead removes the files that are completely below an offset, except the last file. It syncs the directory before
+// and after each removal, so no power cut leaves a gap, or the removal without the file that follows.
 func (s *Segments) TrimHead(below ident.Offset) error {
 	for list := s.segments(); len(list) > 1 && list[0].end() <= below; list = s.segments() {
 		if err := s.syncDir(); err != nil {

@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 )
 
-// HeaderTTL is the header with the time to live of a message, in ms since the put. The limit of the topic
-// also applies.
+// HeaderTTL is the header with the time to live of a message, in ms since the put. The limit of the topic also applies.
 const HeaderTTL = "##ttl_ms"
 
 // MaxTTLMS is the longest time to live: its nanoseconds fit into 63 bits.

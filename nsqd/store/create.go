@@ -22,9 +22,8 @@ const (
 	identityFormat = 1
 )
 
-// identity is store.json. On disk, by name (JSON): fields are added, never renamed. Store is
-// renewed when the bytes become doubtful. Slot never changes, because it names the folder in the
-// journal and the checkpoint.
+// identity is store.json. On disk, by name (JSON): fields are added, never renamed. Store is renewed when the bytes
+// become doubtful. Slot never changes, because it names the folder in the journal and the checkpoint.
 type identity struct {
 	Format int           `json:"format"`
 	Store  ident.StoreID `json:"store"`
@@ -148,9 +147,8 @@ func syncDirs(fs vfs.FS, dirs ...string) error {
 	return nil
 }
 
-// Trash removes a partition: it renames the folder into the trash, durably. The caller submits
-// nothing more for the partition. Errors: errUnknown, or an error of the disk, which stops the
-// store.
+// Trash removes a partition: it renames the folder into the trash, durably. The caller submits nothing more for the
+// partition. Errors: errUnknown, or an error of the disk, which stops the store.
 func (s *Store) Trash(id ident.Partition) error {
 	s.mu.Lock()
 	p, ok := s.mu.partitions[id]
@@ -213,9 +211,8 @@ func (s *Store) EmptyTrash(olderThan time.Duration) error {
 	return nil
 }
 
-// dropTopicFolder removes the folder of a topic if it has no partition. Otherwise every topic
-// that ever existed would leave a folder. If a power cut undoes the removal, an empty folder stays,
-// which is harmless.
+// dropTopicFolder removes the folder of a topic if it has no partition. Otherwise every topic that ever existed would
+// leave a folder. If a power cut undoes the removal, an empty folder stays, which is harmless.
 func (s *Store) dropTopicFolder(name string) error {
 	s.topicFolders.Lock()
 	defer s.topicFolders.Unlock()
@@ -230,9 +227,8 @@ func (s *Store) dropTopicFolder(name string) error {
 	return s.o.FS.Remove(dir)
 }
 
-// TrimHead removes the segments that are completely below a position (retention). The newest
-// segment always stays. While the segments lag behind a cut of the log, their bounds are not those
-// of the log, and TrimHead removes nothing.
+// TrimHead removes the segments that are completely below a position (retention). The newest segment always stays.
+// While the segments lag behind a cut of the log, their bounds are not those of the log, and TrimHead removes nothing.
 func (p *Partition) TrimHead(below ident.Position) error {
 	p.files.Lock()
 	defer p.files.Unlock()
@@ -264,8 +260,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 // remove nothing. It is cheap.
 func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.HeadEnd() }
 
-// firstOnDisk is the position at which the first segment begins, and the checksum from which its
-// first batch continues.
+// firstOnDisk is the position at which the first segment begins, and the checksum from which its first batch continues.
 func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
 	o, ok := p.segments.Start()
 	if !ok {

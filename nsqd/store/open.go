@@ -199,8 +199,7 @@ func (r *storeRecovery) group(body []byte) error {
 	return nil
 }
 
-// adopt takes over the batches in the segments beyond the journal's end. An error means that the
-// journal has lost them.
+// adopt takes over the batches in the segments beyond the journal's end. An error means that the journal has lost them.
 func (r *storeRecovery) adopt() (lost error) {
 	for _, rec := range r.order {
 		end := rec.p.durable.end.Offset

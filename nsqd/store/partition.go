@@ -111,8 +111,7 @@ func (p *Partition) tailStartLocked() ident.Offset {
 	return p.mu.tail[0].At.Offset
 }
 
-// submitted applies a write to the memory before it is durable, so that readers see the newest
-// batches at once.
+// submitted applies a write to the memory before it is durable, so that readers see the newest batches at once.
 func (p *Partition) submitted(w *queue.Write) (cuts uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

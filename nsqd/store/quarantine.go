@@ -73,8 +73,7 @@ func (p *Partition) quarantineDamage(err error) error {
 	return fmt.Errorf("store: %s/%d: %w", p.topic, p.id.Number, d)
 }
 
-// addToQuarantine puts a range into quarantine if it is still part of the log. False: it is not, or
-// the range is known.
+// addToQuarantine puts a range into quarantine if it is still part of the log. False: it is not, or the range is known.
 func (p *Partition) addToQuarantine(d queue.Damage) bool {
 	p.files.Lock()
 	defer p.files.Unlock()

@@ -21,8 +21,7 @@ var errCutDuringRead = fmt.Errorf("store: the log was cut during each of %d read
 // batch if there is any, from memory or from the segments. Errors: *queue.Damage for an unreadable
 // range, ErrTrimmed for one before the start. Any goroutine.
 //
-// It may return batches that are not committed, or not even durable. The caller bounds what it
-// uses.
+// It may return batches that are not committed, or not even durable. The caller bounds what it uses.
 func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 	trimmed := false
 	b, err := p.read(max, func() (ident.Offset, int) {
@@ -38,10 +37,9 @@ func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 	return b, err
 }
 
-// ReadDisk is ReadAt from the disk: past the memory tail, the read cache and the page cache (see
-// vfs.ReadDisk). It first writes batches that are durable only in the journal to the segments, and
-// syncs them; batches that are not durable are left out. It waits for the writer, and for a
-// checkpoint in progress. Any goroutine.
+// ReadDisk is ReadAt from the disk: past the memory tail, the read cache and the page cache (see vfs.ReadDisk). It
+// first writes batches that are durable only in the journal to the segments, and syncs them; batches that are not
+// durable are left out. It waits for the writer, and for a checkpoint in progress. Any goroutine.
 func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) {
 	for range readAttempts {
 		if err := p.store.writer.ask(p); err != nil {
@@ -66,8 +64,7 @@ func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) 
 	return nil, fmt.Errorf("%w: %s", errCutDuringRead, p.id)
 }
 
-// ReadSequence is ReadAt from the batch with message n, or from the start of the log if n is
-// older.
+// ReadSequence is ReadAt from the batch with message n, or from the start of the log if n is older.
 func (p *Partition) ReadSequence(n ident.Sequence, max int) ([]queue.Batch, error) {
 	b, err := p.readSequence(n, max)
 	for err == nil && len(b) > 0 && b[0].End.Sequence <= n { // the search stopped early at an error of the disk
@@ -173,8 +170,7 @@ func (p *Partition) boundaryAt(o ident.Offset) (ident.Offset, bool) {
 	return p.scan(o, func(b queue.Batch) bool { return b.At.Offset >= o })
 }
 
-// boundaryOf finds the offset of the batch with message n, or the start of the log if n
-// is older.
+// boundaryOf finds the offset of the batch with message n, or the start of the log if n is older.
 func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 	if start := p.Start(); n < start.Sequence {
 		return p.floor(), true
@@ -197,8 +193,7 @@ func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 	return p.scan(from, func(b queue.Batch) bool { return b.End.Sequence > n })
 }
 
-// scan searches the headers of one segment and the following ones, for places that the index does
-// not have.
+// scan searches the headers of one segment and the following ones, for places that the index does not have.
 func (p *Partition) scan(o ident.Offset, found func(queue.Batch) bool) (ident.Offset, bool) {
 	base, ok := p.segments.Base(o)
 	if !ok {

@@ -119,9 +119,8 @@ func (r *recovery) append(b []byte) error {
 	return nil
 }
 
-// fillFromSegments takes batches that the journal has lost before `to` from the segments, if the
-// chain of checksums proves them: it begins at the known end and ends with the checksum that `to`
-// names.
+// fillFromSegments takes batches that the journal has lost before `to` from the segments, if the chain of checksums
+// proves them: it begins at the known end and ends with the checksum that `to` names.
 func (r *recovery) fillFromSegments(to queue.Batch) {
 	d := &r.p.durable
 	if r.restarted || r.p.segments.End() < to.At.Offset { // after a restart the segments do not count
@@ -149,11 +148,10 @@ func (r *recovery) fillFromSegments(to queue.Batch) {
 	d.end = at
 }
 
-// adopt takes over batches in the segments beyond the journal's end, as far as the chain of
-// checksums proves them, and reports whether there were any. Only writes that are durable in the
-// journal reach the segments, and a torn group never does. So such batches show that the journal
-// has lost groups. After a cut adopt takes none, because the segments may still contain the cut
-// batches.
+// adopt takes over batches in the segments beyond the journal's end, as far as the chain of checksums proves them, and
+// reports whether there were any. Only writes that are durable in the journal reach the segments, and a torn group
+// never does. So such batches show that the journal has lost groups. After a cut adopt takes none, because the segments
+// may still contain the cut batches.
 func (r *recovery) adopt() bool {
 	d := &r.p.durable
 	if r.wasCut || r.overlap || r.broken != nil {
@@ -288,11 +286,10 @@ func scanChain(p *Partition) (end ident.Position, last chainEnd) {
 	return p.durable.start, chainEnd{crc: p.durable.startCRC}
 }
 
-// rebuildIndex brings the commit log in line with the log. It keeps the records up to the newest
-// one that names the very batch in the segments (equal checksums mean equal prefixes), and rebuilds
-// the rest from the headers. An interrupted checkpoint may have left sectors of the index from a
-// cut that was itself lost, among others. So records above the committed end, below which no cut
-// ever happens, must also continue each other.
+// rebuildIndex brings the commit log in line with the log. It keeps the records up to the newest one that names the
+// very batch in the segments (equal checksums mean equal prefixes), and rebuilds the rest from the headers. An
+// interrupted checkpoint may have left sectors of the index from a cut that was itself lost, among others. So records
+// above the committed end, below which no cut ever happens, must also continue each other.
 func (r *recovery) rebuildIndex() {
 	p, d := r.p, &r.p.durable
 	p.index.TruncateAtGap(d.committed.Offset)
@@ -368,8 +365,7 @@ func indexRecord(b queue.Batch) commitlog.Record {
 // recentBytes bounds the bytes that start-up reads to find the newest puts.
 const recentBytes = 256 << 20
 
-// restore sets the state that the replica's machine starts from, with at least `puts` recent puts
-// of any time.
+// restore sets the state that the replica's machine starts from, with at least `puts` recent puts of any time.
 func (p *Partition) restore(puts int) {
 	d := &p.durable
 	d.pending = nil

@@ -11,10 +11,9 @@ import (
 // errUnproven means that no record on this disk proves the offered bytes.
 var errUnproven = errors.New("store: the chain of checksums does not prove these bytes")
 
-// Repair writes batches of another replica over the damaged range that begins at the first of them,
-// as far as the damage goes, and releases the range from quarantine. The bytes are durable on
-// return. repairedTo is the end of the repaired range. Errors: errUnknown, errUnproven, or an error of
-// the disk, which stops the store.
+// Repair writes batches of another replica over the damaged range that begins at the first of them, as far as the
+// damage goes, and releases the range from quarantine. The bytes are durable on return. repairedTo is the end of the
+// repaired range. Errors: errUnknown, errUnproven, or an error of the disk, which stops the store.
 //
 // The batches must be one chain, and this disk must still prove its end: by the commit log's
 // checksum, or by the following batch, which names the checksum before it. Equal checksums at one
@@ -45,8 +44,7 @@ func (p *Partition) Repair(batches []queue.Batch) (repairedTo ident.Offset, err 
 	return repairedTo, nil
 }
 
-// proven returns the longest prefix of the batches that is one chain with an end that this disk
-// proves.
+// proven returns the longest prefix of the batches that is one chain with an end that this disk proves.
 func (p *Partition) proven(batches []queue.Batch) ([]queue.Batch, error) {
 	n := 1
 	for n < len(batches) && batches[n].At == batches[n-1].End && batches[n].PrevCRC == batches[n-1].CRC {

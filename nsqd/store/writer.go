@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// gatherBytes is the number of bytes of a partition that collect before they are written to the
-	// segments.
+	// gatherBytes is the number of bytes of a partition that collect before they are written to the segments.
 	gatherBytes = 64 << 10
 	// gatherWorks is the number of submissions after which the writer processes them even if they
 	// are small. Waking it for each submission cost a thread switch per group.
@@ -123,16 +122,14 @@ func (w *writer) close() error {
 	return w.s.Err()
 }
 
-// awaited reports whether a caller has requested a checkpoint or the close since run last took
-// the requests.
+// awaited reports whether a caller has requested a checkpoint or the close since run last took the requests.
 func (w *writer) awaited() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.closing || slices.ContainsFunc(w.mu.requests, forCheckpoint)
 }
 
-// run applies submissions and makes checkpoints until close. Started by Store.Open, waited for by
-// close.
+// run applies submissions and makes checkpoints until close. Started by Store.Open, waited for by close.
 func (w *writer) run() {
 	defer w.done.Done()
 	var spare []*pendingSubmit

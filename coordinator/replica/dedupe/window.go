@@ -163,8 +163,7 @@ func (d *Window) push(e identified) {
 // Len is the number of messages with identities.
 func (d *Window) Len() int { return d.entries.len() }
 
-// Full reports whether that many further messages with identities would exceed the bound, or the budget of the
-// broker.
+// Full reports whether that many further messages with identities would exceed the bound, or the budget of the broker.
 func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound || d.budget.full(fresh) }
 
 // Oldest is where the batch of the oldest message begins; false if there is none.
