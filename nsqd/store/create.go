@@ -63,7 +63,7 @@ func (s *Store) readIdentity(p *Partition) error {
 func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, error) {
 	p := &Partition{store: s, id: id, topic: topic, dir: s.partitionDir(topic, id), tailMax: s.o.TailBytes}
 	var err error
-	if p.segments, err = queue.OpenSegments(s.o.FS, s.files, p.dir, s.o.SegmentBytes); err != nil {
+	if p.segments, err = openSegments(s.o.FS, s.files, p.dir, s.o.SegmentBytes); err != nil {
 		return nil, err
 	}
 	if p.index, err = commitlog.Open(s.o.FS, s.files, p.dir); err != nil {
@@ -165,7 +165,7 @@ func (s *Store) Trash(id ident.Partition) error {
 	p.mu.Lock()
 	p.dropTailLocked(p.mu.end.Offset)
 	p.mu.Unlock()
-	err := errors.Join(p.segments.Close(), p.index.Close())
+	err := errors.Join(p.segments.close(), p.index.Close())
 	if err == nil {
 		err = s.moveToTrash(p)
 	}
@@ -235,7 +235,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	if p.trashed || !p.unchanged(p.durable.cuts) {
 		return nil
 	}
-	start, some := p.segments.StartAfterTrim(below.Offset)
+	start, some := p.segments.startAfterTrim(below.Offset)
 	if !some {
 		return nil
 	}
@@ -248,7 +248,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	p.mu.first = first // set before the files are removed: a reader from the old start would find nothing there
 	p.mu.quarantine.retain(first.Offset, p.mu.end.Offset)
 	p.mu.Unlock()
-	if err := p.segments.TrimHead(below.Offset); err != nil {
+	if err := p.segments.trimHead(below.Offset); err != nil {
 		p.store.fail(err) // a failed sync of the folder must not be retried
 		return err
 	}
@@ -258,11 +258,11 @@ func (p *Partition) TrimHead(below ident.Position) error {
 
 // HeadEnd is the end of the oldest segment; false while it is the only one, so that TrimHead could
 // remove nothing. It is cheap.
-func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.HeadEnd() }
+func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.headEnd() }
 
 // firstOnDisk is the position at which the first segment begins, and the checksum from which its first batch continues.
 func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
-	o, ok := p.segments.Start()
+	o, ok := p.segments.start()
 	if !ok {
 		return p.durable.end, p.durable.lastCRC
 	}
@@ -273,7 +273,7 @@ func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
 // the only one: retention removed the earlier ones, and a cut emptied it.
 func (p *Partition) boundaryOnDisk(o ident.Offset) (first ident.Position, prevCRC uint32) {
 	first, empty := ident.Position{Offset: o, Sequence: p.durable.start.Sequence}, true
-	_, err := p.segments.Headers(o, p.segments.End(), func(b queue.Batch) bool {
+	_, err := p.segments.headers(o, p.segments.end(), func(b queue.Batch) bool {
 		first.Sequence, prevCRC, empty = b.At.Sequence, b.PrevCRC, false
 		return false
 	})
@@ -326,7 +326,7 @@ func (s *Store) load(topic string, id ident.Partition) (p *Partition, doubtful b
 		return nil, false, err
 	}
 	err = s.readIdentity(p)
-	_, hasSegments := p.segments.Start()
+	_, hasSegments := p.segments.start()
 	switch {
 	case errors.Is(err, vfs.ErrNotExist) && !hasSegments:
 		return nil, false, nil

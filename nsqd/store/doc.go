@@ -28,7 +28,7 @@
 // # Locks
 //
 // Only SetSync takes Store.modes, over its checkpoints. The others, in this order: Store.order →
-// Partition.files → Store.mu → Partition.mu, and below them the locks of journal, queue and commitlog.
+// Partition.files → Store.mu → Partition.mu, and below them the locks of journal, segments and commitlog.
 // Store.order and Store.mu are held over Journal.Submit: the journal may answer before the submission
 // is in the list of unsynced ones. Partition.files is held over disk calls. No lock is held while a
 // Sink is called, except the journal's own (journal.writing), which guarantees the order of the calls.
@@ -44,7 +44,7 @@
 //	DIR/journal/%016x.log              see package journal; the bodies: record.go
 //	DIR/journal/acknowledged           see package journal
 //	DIR/topics/TOPIC.ID/N/store.json   {"format":1,"store":"…","slot":"…","crc":…}
-//	DIR/topics/TOPIC.ID/N/%020d.seg    see package queue
+//	DIR/topics/TOPIC.ID/N/%020d.seg    batches, one after the other (package queue)
 //	DIR/topics/TOPIC.ID/N/%020d.idx    see package commitlog
 //	DIR/topics/TOPIC.ID/N/channels.snap  see snapshot.go
 //	DIR/trash/TOPIC.ID.N.NANOSECONDS   removed partitions, until a grace time has passed

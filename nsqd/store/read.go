@@ -55,7 +55,7 @@ func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) 
 		var err error
 		at, ok := p.boundaryAt(from)
 		if ok {
-			b, err = p.segments.ReadDisk(at, limit, max)
+			b, err = p.segments.readDisk(at, limit, max)
 		}
 		if trimmed := err != nil && at < p.floor(); p.unchanged(cuts) && !trimmed {
 			return b, p.quarantineDamage(err)
@@ -125,7 +125,7 @@ func (p *Partition) fromSegments(from, limit ident.Offset, cuts uint64, max int)
 	if b := p.store.readCache.find(p, cuts, from, max); b != nil {
 		return b, nil
 	}
-	b, err := p.segments.ReadAt(from, limit, max)
+	b, err := p.segments.readAt(from, limit, max)
 	if len(b) > 0 {
 		p.store.readCache.add(run{p, cuts, b})
 	}
@@ -134,7 +134,7 @@ func (p *Partition) fromSegments(from, limit ident.Offset, cuts uint64, max int)
 
 // floor is the start of the log for readers. Retention raises it before it removes the first file.
 func (p *Partition) floor() ident.Offset {
-	first, _ := p.segments.Start()
+	first, _ := p.segments.start()
 	return max(first, p.Start().Offset)
 }
 
@@ -178,9 +178,9 @@ func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 	if r, ok := p.index.AtSequence(n); ok {
 		return max(r.Offset, p.floor()), true
 	}
-	from, ok := p.segments.Start()
-	for _, base := range p.segments.Bases() {
-		_, _ = p.segments.Headers(base, p.segments.End(), func(b queue.Batch) bool {
+	from, ok := p.segments.start()
+	for _, base := range p.segments.bases() {
+		_, _ = p.segments.headers(base, p.segments.end(), func(b queue.Batch) bool {
 			if b.At.Sequence <= n {
 				from = base
 			}
@@ -195,12 +195,12 @@ func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 
 // scan searches the headers of one segment and the following ones, for places that the index does not have.
 func (p *Partition) scan(o ident.Offset, found func(queue.Batch) bool) (ident.Offset, bool) {
-	base, ok := p.segments.Base(o)
+	base, ok := p.segments.base(o)
 	if !ok {
-		return o, o < p.segments.End() // between files: the read there reports the damage
+		return o, o < p.segments.end() // between files: the read there reports the damage
 	}
 	hit := false
-	at, err := p.segments.Headers(base, p.segments.End(), func(b queue.Batch) bool {
+	at, err := p.segments.headers(base, p.segments.end(), func(b queue.Batch) bool {
 		hit = found(b)
 		return !hit
 	})
@@ -218,13 +218,13 @@ func (p *Partition) lastBefore(end ident.Offset) (queue.Batch, bool) {
 		return b.End.Offset < end
 	}
 	if r, ok := p.index.AtOffset(end - 1); ok && r.End().Offset == end {
-		_, _ = p.segments.Headers(r.Offset, end, visit)
+		_, _ = p.segments.headers(r.Offset, end, visit)
 		if head.End.Offset == end {
 			return head, true
 		}
 	}
-	if base, ok := p.segments.Base(end - 1); ok {
-		_, _ = p.segments.Headers(base, end, visit)
+	if base, ok := p.segments.base(end - 1); ok {
+		_, _ = p.segments.headers(base, end, visit)
 	}
 	return head, head.End.Offset == end
 }

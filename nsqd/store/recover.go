@@ -123,13 +123,13 @@ func (r *recovery) append(b []byte) error {
 // proves them: it begins at the known end and ends with the checksum that `to` names.
 func (r *recovery) fillFromSegments(to queue.Batch) {
 	d := &r.p.durable
-	if r.restarted || r.p.segments.End() < to.At.Offset { // after a restart the segments do not count
+	if r.restarted || r.p.segments.end() < to.At.Offset { // after a restart the segments do not count
 		return
 	}
 	at, last := d.end, r.last()
 	var missing []queue.Batch
 	for at.Offset < to.At.Offset {
-		batches, err := r.p.segments.ReadAt(at.Offset, to.At.Offset, writtenBytes)
+		batches, err := r.p.segments.readAt(at.Offset, to.At.Offset, writtenBytes)
 		if err != nil || len(batches) == 0 {
 			return
 		}
@@ -159,7 +159,7 @@ func (r *recovery) adopt() bool {
 	}
 	before := d.end
 	for d.end.Offset-before.Offset < adoptBytes {
-		batches, err := r.p.segments.ReadAt(d.end.Offset, r.p.segments.End(), writtenBytes)
+		batches, err := r.p.segments.readAt(d.end.Offset, r.p.segments.end(), writtenBytes)
 		if err != nil || len(batches) == 0 {
 			break
 		}
@@ -185,7 +185,7 @@ const (
 // the journal has everything. A batch above the end was cut again before the segments were synced.
 // Without any segment the first batch is the beginning of the log.
 func (r *recovery) cutToJournal(b queue.Batch) bool {
-	if _, ok := r.p.segments.Start(); !ok {
+	if _, ok := r.p.segments.start(); !ok {
 		r.restart(b.At, b.PrevCRC)
 		return true
 	}
@@ -207,7 +207,7 @@ func (r *recovery) cutToJournal(b queue.Batch) bool {
 // acknowledged bytes are missing or doubtful, if any.
 func (r *recovery) finish() error {
 	p, d := r.p, &r.p.durable
-	if r.touched || p.segments.End() != r.cut.Offset { // something changed since the checkpoint synced it
+	if r.touched || p.segments.end() != r.cut.Offset { // something changed since the checkpoint synced it
 		d.dirty = true
 		if !r.restarted {
 			r.checkSegments()
@@ -215,7 +215,7 @@ func (r *recovery) finish() error {
 		if err := r.cutSegments(); err != nil {
 			return err
 		}
-		if err := p.segments.Write(r.batches); err != nil {
+		if err := p.segments.write(r.batches); err != nil {
 			return err
 		}
 		if d.committed.Offset > d.end.Offset {
@@ -224,7 +224,7 @@ func (r *recovery) finish() error {
 		last := r.last()
 		d.lastCRC, d.lastTimeNS = last.crc, last.time
 	}
-	if o, ok := p.segments.Start(); !ok || o > d.start.Offset { // retention ran after the checkpoint
+	if o, ok := p.segments.start(); !ok || o > d.start.Offset { // retention ran after the checkpoint
 		d.start, d.startCRC = p.firstOnDisk()
 	}
 	r.rebuildIndex()
@@ -235,22 +235,22 @@ func (r *recovery) finish() error {
 func (r *recovery) cutSegments() error {
 	segments, cut := r.p.segments, r.cut.Offset
 	if r.restarted {
-		return segments.Reset()
+		return segments.reset()
 	}
-	if start, ok := segments.Start(); ok && start > cut { // retention has removed everything before the cut
-		return segments.BeginAt(cut)
+	if start, ok := segments.start(); ok && start > cut { // retention has removed everything before the cut
+		return segments.beginAt(cut)
 	}
-	if err := segments.Truncate(cut); err != nil || segments.End() >= cut {
+	if err := segments.truncate(cut); err != nil || segments.end() >= cut {
 		return err
 	}
-	return segments.Reset() // only batches before the start were left
+	return segments.reset() // only batches before the start were left
 }
 
 // checkSegments compares the segments at the cut with the chain. A header that cannot be read
 // proves nothing and cuts nothing.
 func (r *recovery) checkSegments() {
 	p, d := r.p, &r.p.durable
-	if end := max(p.segments.End(), d.start.Offset); end < r.cut.Offset {
+	if end := max(p.segments.end(), d.start.Offset); end < r.cut.Offset {
 		r.broken = fmt.Errorf("%w: the segments end at offset %d, %d was acknowledged", ErrCorrupt, end, r.cut.Offset)
 		r.batches = nil
 		r.cut, r.chain = scanChain(p)
@@ -270,9 +270,9 @@ func (r *recovery) checkSegments() {
 // scanChain finds the end of the segments' batches when no other record has it: it follows the
 // headers of the last file as far as they continue each other.
 func scanChain(p *Partition) (end ident.Position, last chainEnd) {
-	bases, found := p.segments.Bases(), false
+	bases, found := p.segments.bases(), false
 	for i := len(bases) - 1; i >= 0; i-- {
-		_, _ = p.segments.Headers(bases[i], p.segments.End(), func(b queue.Batch) bool {
+		_, _ = p.segments.headers(bases[i], p.segments.end(), func(b queue.Batch) bool {
 			if found && (b.PrevCRC != last.crc || b.At != end) {
 				return false
 			}
@@ -317,7 +317,7 @@ func (r *recovery) rebuildIndex() {
 		p.index.Restart(d.start)
 	}
 	for at := p.index.End().Offset; at < d.end.Offset; {
-		next, err := p.segments.Headers(at, d.end.Offset, func(b queue.Batch) bool {
+		next, err := p.segments.headers(at, d.end.Offset, func(b queue.Batch) bool {
 			p.index.Append(indexRecord(b))
 			d.dirty = true
 			return true
@@ -333,7 +333,7 @@ func (r *recovery) rebuildIndex() {
 
 // nextBase is the beginning of the segment after offset o, 0 if o is in the last one.
 func nextBase(p *Partition, o ident.Offset) ident.Offset {
-	for _, base := range p.segments.Bases() {
+	for _, base := range p.segments.bases() {
 		if base > o {
 			return base
 		}
@@ -347,7 +347,7 @@ func (r *recovery) agrees(last commitlog.Record) bool {
 		return last.CRC == r.chain.crc
 	}
 	agrees := false
-	_, _ = r.p.segments.Headers(last.Offset, end, func(b queue.Batch) bool {
+	_, _ = r.p.segments.headers(last.Offset, end, func(b queue.Batch) bool {
 		agrees = b.CRC == last.CRC && b.End == last.End()
 		return false
 	})
@@ -403,7 +403,7 @@ func (p *Partition) recentPuts(any int) []queue.RecentPut {
 	}
 	var puts []queue.RecentPut
 	// Damage ends the list early; repeats of the other puts are then not recognised.
-	_, _ = p.segments.Headers(from, d.end.Offset, func(b queue.Batch) bool {
+	_, _ = p.segments.headers(from, d.end.Offset, func(b queue.Batch) bool {
 		if !b.Request.IsZero() {
 			puts = append(puts, queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End})
 		}

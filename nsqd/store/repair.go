@@ -28,12 +28,12 @@ func (p *Partition) Repair(batches []queue.Batch) (repairedTo ident.Offset, err 
 		return 0, err
 	}
 	from, n := batches[0].At.Offset, 0
-	for end := p.segments.End(); n < len(batches) && batches[n].End.Offset <= end && !p.intact(&batches[n]); {
+	for end := p.segments.end(); n < len(batches) && batches[n].End.Offset <= end && !p.intact(&batches[n]); {
 		n++
 	}
 	if repairedTo = from; n > 0 {
 		repairedTo = batches[n-1].End.Offset
-		if err := p.segments.Repair(batches[:n]); err != nil {
+		if err := p.segments.repair(batches[:n]); err != nil {
 			p.store.fail(err)
 			return from, err
 		}
@@ -76,7 +76,7 @@ func (p *Partition) proves(b *queue.Batch) bool {
 		return d.lastCRC == b.CRC
 	}
 	proved := false
-	_, _ = p.segments.Headers(b.End.Offset, p.segments.End(), func(next queue.Batch) bool {
+	_, _ = p.segments.headers(b.End.Offset, p.segments.end(), func(next queue.Batch) bool {
 		proved = next.At == b.End && next.PrevCRC == b.CRC
 		return false
 	})
@@ -86,6 +86,6 @@ func (p *Partition) proves(b *queue.Batch) bool {
 // intact reports whether the segments have the complete batch. It reads past the page cache, which may
 // have bytes that the disk has lost.
 func (p *Partition) intact(b *queue.Batch) bool {
-	found, err := p.segments.ReadDisk(b.At.Offset, b.End.Offset, len(b.Bytes))
+	found, err := p.segments.readDisk(b.At.Offset, b.End.Offset, len(b.Bytes))
 	return err == nil && len(found) == 1 && found[0].CRC == b.CRC
 }

@@ -153,7 +153,7 @@ func (w *writer) run() {
 				continue
 			}
 			if err == nil {
-				err = r.p.afterFlush(r.p.segments.Sync)
+				err = r.p.afterFlush(r.p.segments.sync)
 			}
 			r.answer <- err
 		}
@@ -257,10 +257,10 @@ func (p *Partition) truncate(at ident.Position, prevCRC uint32) error {
 		d.pending = d.pending[:n-1]
 	}
 	d.end, d.lastCRC, d.identities = at, prevCRC, d.identities.Cut(at.Offset)
-	if p.segments.End() <= at.Offset {
+	if p.segments.end() <= at.Offset {
 		return nil
 	}
-	return p.segments.Truncate(at.Offset)
+	return p.segments.truncate(at.Offset)
 }
 
 func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
@@ -268,7 +268,7 @@ func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
 	d.pending, d.pendingBytes = nil, 0 // releases the array: thousands of partitions would keep one each
 	d.start, d.end, d.committed = at, at, at
 	d.lastCRC, d.startCRC, d.identities = prevCRC, prevCRC, queue.IdentityMark{}
-	return p.segments.Reset()
+	return p.segments.reset()
 }
 
 // flush writes the pending batches to the page cache of the segments and, if enough records have
@@ -278,7 +278,7 @@ func (p *Partition) flush() error {
 	if len(d.pending) == 0 {
 		return nil
 	}
-	if err := p.segments.Write(d.pending); err != nil {
+	if err := p.segments.write(d.pending); err != nil {
 		return err
 	}
 	d.pending, d.pendingBytes = nil, 0
@@ -400,7 +400,7 @@ func (p *Partition) syncFiles(s *Store) error {
 	if err := p.flush(); err != nil {
 		return err
 	}
-	if err := p.segments.Sync(); err != nil {
+	if err := p.segments.sync(); err != nil {
 		return err
 	}
 	if err := p.index.Flush(d.end.Offset); err != nil {
