@@ -54,7 +54,6 @@ func (c *Channel) paceLocked(m *queue.Message) {
 	c.p.o.Pace.Pause(c.resume)
 }
 
-// resume ends a pause.
 func (c *Channel) resume() { c.update(func(int64) { c.reader.pacing.paused = false }) }
 
 // quotaLocked is the part of n new messages that may be delivered before the next pause. No

@@ -249,7 +249,6 @@ func (p *Partition) durable() []*Channel {
 	return slices.DeleteFunc(p.list(), func(c *Channel) bool { return c.ephemeral })
 }
 
-// report logs a fault of one channel.
 func (p *Partition) report(channel, what string, err error) {
 	if p.o.Log != nil {
 		p.o.Log.WithField("topic", p.topic).WithField("partition", p.id.Number).

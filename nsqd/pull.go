@@ -198,7 +198,6 @@ func (c *Channel) skipFrontLocked(from *window, why verdict, now int64) {
 	}
 }
 
-// timeoutNS is the message timeout of deliveries to s in ns.
 func (c *Channel) timeoutNS(s *Subscriber) int64 {
 	ms := s.MsgTimeoutMS
 	if ms <= 0 {

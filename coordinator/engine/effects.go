@@ -143,7 +143,6 @@ const (
 	maxAlarms = 8
 )
 
-// alarmed is an alarm that was logged.
 type alarmed struct {
 	text string
 	at   time.Time

@@ -222,7 +222,6 @@ func (l *loop) refuse(e *event) {
 	}
 }
 
-// answer completes a put.
 func (l *loop) answer(to replica.Completer, c replica.Completion) {
 	l.puts.Leave()
 	to.Complete(c)

@@ -38,7 +38,6 @@ func newPace() *pace {
 	return p
 }
 
-// put notes that a put went to the journal.
 func (p *pace) put(now time.Time) { p.lastPut.Store(now.UnixNano()) }
 
 // Burst implements nsqd.Pace.
@@ -58,7 +57,6 @@ func (p *pace) Pause(wake func()) {
 	})
 }
 
-// ended adapts the bursts to a pause.
 func (p *pace) ended(began, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

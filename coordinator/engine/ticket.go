@@ -39,7 +39,6 @@ func (p *Partition) newTicket(t ticket) uint64 {
 	return p.tickets.last
 }
 
-// complete answers one ticket.
 func (p *Partition) complete(c replica.Completion) {
 	t, ok := p.tickets.open[c.Ticket]
 	if !ok {

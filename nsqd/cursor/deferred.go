@@ -81,7 +81,6 @@ func (a *deferredSet) push(e Entry) {
 	a.up(len(a.heap)-1, e)
 }
 
-// makeReady appends seq to the ready queue.
 func (a *deferredSet) makeReady(seq ident.Sequence, attempts uint16) {
 	a.drop(seq)
 	a.activate(seq, active{ready: true, attempts: attempts})
@@ -300,7 +299,6 @@ func (a *deferredSet) set(i int, e Entry) {
 	a.places[e.Seq()] = int32(i)
 }
 
-// removeAt removes the message at place i from the heap.
 func (a *deferredSet) removeAt(i int) {
 	delete(a.places, a.heap[i].Seq())
 	last := len(a.heap) - 1
@@ -347,7 +345,6 @@ func (a *deferredSet) down(i int, e Entry) {
 	a.set(i, e)
 }
 
-// seqQueue is a first-in-first-out queue of sequences.
 type seqQueue struct {
 	items []ident.Sequence
 	head  int

@@ -231,7 +231,6 @@ func (j *Journal) Wake() {
 	j.wake.Signal()
 }
 
-// fits reports whether the queued submissions fit into the current file.
 func (j *Journal) fits() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -390,7 +389,6 @@ func (j *Journal) wait() bool {
 	return j.dueLocked()
 }
 
-// take takes all submissions.
 func (j *Journal) take() (buf []byte, n uint64, err error, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -43,7 +43,6 @@ func fileName(dir string, number uint64) string {
 	return path.Join(dir, fmt.Sprintf("%016x%s", number, fileSuffix))
 }
 
-// image is a file with its content.
 type image struct {
 	number uint64
 	data   []byte

@@ -81,7 +81,6 @@ func contentHeader(fields []field) (key, rest []byte) {
 	return key, rest
 }
 
-// fieldsOf lists the fields of a JSON object.
 func fieldsOf(header []byte) (fields []field, ok bool) {
 	if len(header) == 0 {
 		return nil, false

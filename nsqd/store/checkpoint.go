@@ -141,7 +141,6 @@ func (c *checkpoint) fields(order []uint64) (all []fields) {
 	return all
 }
 
-// add decodes one entry.
 func (c *checkpoint) add(n fields) {
 	switch {
 	case n[0] == 0:

@@ -59,7 +59,6 @@ func (s *Store) readIdentity(p *Partition) error {
 	return nil
 }
 
-// newPartition opens the files of a folder.
 func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, error) {
 	p := &Partition{store: s, id: id, topic: topic, dir: s.partitionDir(topic, id), tailMax: s.o.TailBytes}
 	var err error
@@ -292,7 +291,6 @@ type folder struct {
 	id    ident.Partition
 }
 
-// folders lists the partitions on disk.
 func (s *Store) folders() (all []folder, err error) {
 	topics, err := s.o.FS.List(s.topicsDir())
 	if err != nil {

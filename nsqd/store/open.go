@@ -182,7 +182,6 @@ func (r *storeRecovery) load(f folder) (*recovery, error) {
 	return rec, nil
 }
 
-// group applies one group of the journal.
 func (r *storeRecovery) group(body []byte) error {
 	for len(body) > 0 {
 		rec, n, err := DecodeRecord(body)

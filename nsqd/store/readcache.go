@@ -28,7 +28,6 @@ type readCache struct {
 	}
 }
 
-// run is a sequence of adjacent batches.
 type run struct {
 	p       *Partition
 	cuts    uint64 // Partition.mu.cuts before the read

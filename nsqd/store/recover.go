@@ -40,7 +40,6 @@ func newRecovery(p *Partition, e entry) *recovery {
 	return &recovery{p: p, cut: e.end, chain: chainEnd{crc: e.lastCRC, time: e.lastTimeNS}}
 }
 
-// apply applies one record of the journal.
 func (r *recovery) apply(rec Record) error {
 	d := &r.p.durable
 	r.touched = true
@@ -85,7 +84,6 @@ func (r *recovery) truncate(at ident.Position, prevCRC uint32) {
 	}
 }
 
-// last is the end of the chain so far.
 func (r *recovery) last() chainEnd {
 	if n := len(r.batches); n > 0 {
 		return chainEnd{crc: r.batches[n-1].CRC, time: r.batches[n-1].Time}

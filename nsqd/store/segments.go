@@ -72,7 +72,6 @@ func openSegments(fs vfs.FS, files *vfs.Cache, dir string, maxBytes int64) (*seg
 	return s, nil
 }
 
-// name is the path of the file that begins at base.
 func (s *segments) name(base ident.Offset) string {
 	return path.Join(s.dir, fmt.Sprintf("%020d%s", int64(base), segmentSuffix))
 }
@@ -116,7 +115,6 @@ func (s *segments) end() ident.Offset {
 	return list[len(list)-1].end()
 }
 
-// bytes is the size of all files.
 func (s *segments) bytes() int64 {
 	n := int64(0)
 	for _, g := range s.segments() {
@@ -229,7 +227,6 @@ func (s *segments) beginAt(at ident.Offset) error {
 	return s.truncate(at)
 }
 
-// begin creates an empty file.
 func (s *segments) begin(at ident.Offset) error {
 	if err := s.files.Create(s.name(at)); err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -300,7 +297,6 @@ func (s *segments) syncDir() error {
 	return nil
 }
 
-// close closes the files.
 func (s *segments) close() (err error) {
 	for _, g := range s.segments() {
 		err = errors.Join(err, s.files.Forget(s.name(g.base)))
@@ -308,7 +304,6 @@ func (s *segments) close() (err error) {
 	return err
 }
 
-// covering finds the file with offset o.
 func (s *segments) covering(o ident.Offset) (segment, bool) {
 	list := s.segments()
 	i := sort.Search(len(list), func(i int) bool { return list[i].base > o }) - 1

@@ -174,7 +174,6 @@ func (s *segments) base(o ident.Offset) (ident.Offset, bool) {
 	return g.base, ok
 }
 
-// bases are the first offsets of all files.
 func (s *segments) bases() []ident.Offset {
 	list := s.segments()
 	bases := make([]ident.Offset, len(list))
