@@ -168,9 +168,9 @@ func (r *storeRecovery) load(f folder) (*recovery, error) {
 	if doubtful && !known || r.last == nil {
 		d := &p.durable // no other record has its start and end
 		d.start, d.startCRC = p.firstOnDisk()
-		end, last := scanChain(p)
-		rec = newRecovery(p, entry{start: d.start, startCRC: d.startCRC, end: end, committed: d.start, lastCRC: last.crc, lastTimeNS: last.time})
-		p.durable.identities.End = max(end.Offset, 1) // from the start of the log: no other record has the mark
+		last := scanChain(p)
+		rec = newRecovery(p, entry{start: d.start, startCRC: d.startCRC, end: last.End, committed: d.start, lastCRC: last.CRC, lastTimeNS: last.Time})
+		p.durable.identities.End = max(last.End.Offset, 1) // from the start of the log: no other record has the mark
 		rec.touched, rec.overlap = true, true
 	}
 	if r.last != nil && newest(p.durable.history).less(r.last.versions[p.slot]) && !doubtful {

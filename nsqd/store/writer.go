@@ -204,11 +204,15 @@ func (p *Partition) apply(o *pendingWrite, batches []queue.Batch) error {
 	d.note(w)
 	switch w.Kind {
 	case queue.WriteTruncate, queue.WriteReset:
-		if err := p.truncate(w.At, w.PrevCRC); err != nil {
-			return err
+		if d.cut(w.At, w.PrevCRC) && p.segments.end() > w.At.Offset {
+			if err := p.segments.truncate(w.At.Offset); err != nil {
+				return err
+			}
 		}
 	case queue.WriteRestart:
-		if err := p.restart(w.At, w.PrevCRC); err != nil {
+		d.restart(w.At, w.PrevCRC)
+		d.identities = queue.IdentityMark{}
+		if err := p.segments.reset(); err != nil {
 			return err
 		}
 	}
@@ -245,30 +249,24 @@ func (d *durableState) add(b queue.Batch) {
 	d.epoch = max(d.epoch, b.Epoch)
 }
 
-// truncate cuts the pending batches and the segments. The record carries the checksum with which
-// the log then ends, so that the cut does not depend on a read.
-func (p *Partition) truncate(at ident.Position, prevCRC uint32) error {
-	d := &p.durable
+// cut drops the pending batches at or above a position, unless the log ends before it. The record carries the checksum
+// with which the log then ends, so that the cut does not depend on a read.
+func (d *durableState) cut(at ident.Position, prevCRC uint32) bool {
 	if at.Offset >= d.end.Offset {
-		return nil
+		return false
 	}
 	for n := len(d.pending); n > 0 && d.pending[n-1].At.Offset >= at.Offset; n-- {
 		d.pendingBytes -= len(d.pending[n-1].Bytes)
 		d.pending = d.pending[:n-1]
 	}
 	d.end, d.lastCRC, d.identities = at, prevCRC, d.identities.Cut(at.Offset)
-	if p.segments.end() <= at.Offset {
-		return nil
-	}
-	return p.segments.truncate(at.Offset)
+	return true
 }
 
-func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
-	d := &p.durable
+func (d *durableState) restart(at ident.Position, prevCRC uint32) {
 	d.pending, d.pendingBytes = nil, 0 // releases the array: thousands of partitions would keep one each
 	d.start, d.end, d.committed = at, at, at
-	d.lastCRC, d.startCRC, d.identities = prevCRC, prevCRC, queue.IdentityMark{}
-	return p.segments.reset()
+	d.lastCRC, d.startCRC = prevCRC, prevCRC
 }
 
 // flush writes the pending batches to the page cache of the segments and, if enough records have
