@@ -47,7 +47,6 @@ func (d *pendingChange) Complete(c outcome.Completion) {
 	}
 }
 
-// end answers the caller, if any waits.
 func (d *pendingChange) end(err error) {
 	d.err = err
 	if d.done != nil {

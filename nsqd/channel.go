@@ -114,7 +114,6 @@ func (c *Channel) Ordered() bool {
 	return c.order.on
 }
 
-// lead starts serving from the current state.
 func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -77,7 +77,6 @@ func (c *Channel) verdictLocked(s *Subscriber, w *window, now int64) verdict {
 	return deliver
 }
 
-// fencedLocked reports whether the fence of the channel is closed at now.
 func (c *Channel) fencedLocked(now int64) bool {
 	fence := &c.p.fences.all
 	if c.order.on {
@@ -112,7 +111,6 @@ func lifeOf(m *queue.Message) life {
 // (expireFrontLocked).
 func (p *Partition) SetTTL(ms int64) { p.ttl.Store(ms) }
 
-// outlived reports whether a message has outlived the topic's limit or its own.
 func (p *Partition) outlived(l life, now int64) bool {
 	ttl := p.ttl.Load()
 	if l.own > 0 && (ttl == 0 || l.own < ttl) {

@@ -47,7 +47,6 @@ type subscribers struct {
 
 func (l *subscribers) waiting() bool { return !l.direct.empty() || !l.relayed.empty() }
 
-// list is the list in which s waits.
 func (l *subscribers) list(s *Subscriber) *subscriberList {
 	if s.Direct {
 		return &l.direct

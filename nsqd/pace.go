@@ -32,9 +32,8 @@ type pacing struct {
 	resumeAt ident.Sequence // or until the limit has reached this sequence
 }
 
-// paceLocked counts a new message that is delivered, and pauses the channel after a burst. New puts
-// end the pause, half as many as were delivered before it, so a channel gains on its producers
-// however busy the broker is.
+// paceLocked counts a new message that is delivered, and pauses the channel after a burst. New puts end the pause, half
+// as many as were delivered before it, so a channel gains on its producers however busy the broker is.
 func (c *Channel) paceLocked(m *queue.Message) {
 	r := &c.reader.pacing
 	r.quota -= m.Size()
@@ -43,8 +42,7 @@ func (c *Channel) paceLocked(m *queue.Message) {
 		return
 	}
 	burst, messages := 0, r.messages
-	// An ordered channel is never paused: it is slow anyway, because it waits for the replicas
-	// after each message.
+	// An ordered channel is never paused: it is slow anyway, because it waits for the replicas after each message.
 	if !c.order.on && int(c.limit-c.reader.next)*c.reader.ahead.average >= farBehind {
 		burst = c.p.o.Pace.Burst()
 	}
@@ -56,7 +54,6 @@ func (c *Channel) paceLocked(m *queue.Message) {
 	c.p.o.Pace.Pause(c.resume)
 }
 
-// resume ends a pause.
 func (c *Channel) resume() { c.update(func(int64) { c.reader.pacing.paused = false }) }
 
 // quotaLocked is the part of n new messages that may be delivered before the next pause. No

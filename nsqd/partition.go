@@ -14,8 +14,7 @@ import (
 // Partition holds all channels of one partition on this broker. On a follower it only holds their
 // state (Apply, Replace, Snapshot). Lead lets it serve subscribers.
 //
-// Lock order: emit → updates.applying → mu → Channel.mu. The locks of openChanges and relocations are
-// leaves.
+// Lock order: emit → updates.applying → mu → Channel.mu. The locks of openChanges and relocations are leaves.
 type Partition struct {
 	topic  string
 	id     ident.Partition
@@ -250,7 +249,6 @@ func (p *Partition) durable() []*Channel {
 	return slices.DeleteFunc(p.list(), func(c *Channel) bool { return c.ephemeral })
 }
 
-// report logs a fault of one channel.
 func (p *Partition) report(channel, what string, err error) {
 	if p.o.Log != nil {
 		p.o.Log.WithField("topic", p.topic).WithField("partition", p.id.Number).

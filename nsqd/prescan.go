@@ -91,8 +91,7 @@ func (c *Channel) prescannedTo(delayed []queue.Message, to ident.Sequence, gener
 	c.p.lower(c.cursor.Deferred.Next())
 }
 
-// prescanEach defers single delayed messages that are further ahead than a prescan reads, as
-// prescannedTo does.
+// prescanEach defers single delayed messages that are further ahead than a prescan reads, as prescannedTo does.
 func (c *Channel) prescanEach(seqs []ident.Sequence) {
 	for _, seq := range seqs {
 		c.mu.Lock()

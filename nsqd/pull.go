@@ -145,8 +145,7 @@ func (c *Channel) sourceLocked() *window {
 	return nil
 }
 
-// checkRedeliveryLocked drops the bodies for redelivery if they do not belong to the front of the
-// ready queue.
+// checkRedeliveryLocked drops the bodies for redelivery if they do not belong to the front of the ready queue.
 func (c *Channel) checkRedeliveryLocked() {
 	seq, _ := c.cursor.Deferred.Peek()
 	if !c.reader.redelivery.empty() && c.reader.redelivery.front().Seq != seq {
@@ -199,7 +198,6 @@ func (c *Channel) skipFrontLocked(from *window, why verdict, now int64) {
 	}
 }
 
-// timeoutNS is the message timeout of deliveries to s in ns.
 func (c *Channel) timeoutNS(s *Subscriber) int64 {
 	ms := s.MsgTimeoutMS
 	if ms <= 0 {

@@ -155,7 +155,6 @@ func (p *Partition) Uses() []channelUse {
 	return all
 }
 
-// used notes an operation on the channel.
 func (c *Channel) used() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,7 +278,6 @@ type works struct {
 // verbCounts counts for one channel of one partition.
 type verbCounts struct{ Requeues, Timeouts, Filtered, Expired atomic.Uint64 }
 
-// of returns the counts of a channel.
 func (w *works) of(name string) *verbCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -294,7 +292,6 @@ func (w *works) of(name string) *verbCounts {
 	return c
 }
 
-// forget drops the counts of a channel that was deleted.
 func (w *works) forget(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

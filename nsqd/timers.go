@@ -75,8 +75,7 @@ func (p *Partition) Expire(nowNS int64) (nextNS int64) {
 // core loop needs the lock to raise the limit.
 const dueBatch = 1024
 
-// fireTimers makes due deferred messages ready, then gives back deliveries that timed out. True:
-// there may be more.
+// fireTimers makes due deferred messages ready, then gives back deliveries that timed out. True: there may be more.
 func (c *Channel) fireTimers(now int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

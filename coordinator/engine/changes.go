@@ -109,7 +109,6 @@ func (c *changes) add(p *Partition, v *replica.View, of change) {
 	}
 }
 
-// take returns the changes that are due at a time.
 func (c *changes) take(now time.Time) map[change]*changed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +120,6 @@ func (c *changes) take(now time.Time) map[change]*changed {
 	return gathered
 }
 
-// log writes one line for each kind of change and broker concerned.
 func (c *changes) log(log logrus.FieldLogger, now time.Time) {
 	gathered := c.take(now)
 	order := func(a, b change) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.node, b.node)) }
@@ -139,7 +137,6 @@ func (c *changes) log(log logrus.FieldLogger, now time.Time) {
 	}
 }
 
-// text names the first partitions.
 func (x *changed) text() string {
 	text := strings.Join(x.named, ", ")
 	if more := x.count - len(x.named); more > 0 {

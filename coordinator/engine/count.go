@@ -11,7 +11,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// count records the outcome of a put in the metrics.
 func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
 	switch o {
 	case replica.Committed:
@@ -58,7 +57,6 @@ func (l *loop) countEvents(p *Partition, old, now *replica.View) {
 	add(metrics.PutsInDoubt, b.InDoubt-a.InDoubt)
 }
 
-// noteUndone records rollbacks and truncations as events.
 func (l *loop) noteUndone(p *Partition, epoch ident.Epoch, old, now *replica.Counters) {
 	e := events.Event{Topic: p.topic, ID: p.id, Epoch: epoch, Broker: l.o.Self, State: "degraded"}
 	if now.Rollbacks != old.Rollbacks {

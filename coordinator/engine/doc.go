@@ -1,10 +1,8 @@
-// Package engine runs the replication machines of one broker's partitions
-// (coordinator/replica) with a real disk, real sockets and real time. A put enters at
-// Propose, a message of another broker at Receive.
+// Package engine runs the replication machines of one broker's partitions (coordinator/replica) with a real disk, real
+// sockets and real time. A put enters at Propose, a message of another broker at Receive.
 //
-// It has no protocol rule of its own: the machine decides what is committed, elected or
-// truncated. It does not read the metadata, open or place replicas, or judge which brokers
-// are alive; it is notified (Options, Post).
+// It has no protocol rule of its own: the machine decides what is committed, elected or truncated. It does not read the
+// metadata, open or place replicas, or judge which brokers are alive; it is notified (Options, Post).
 //
 // # The way of a put
 //
@@ -35,9 +33,8 @@
 //
 // # Invariants
 //
-//  1. A machine is stepped by the holder of its loop's run lock alone. A pass does no I/O:
-//     without syncs, the goroutine that ran the pass copies its writes to the page cache
-//     when it holds no lock (flush.go).
+//  1. A machine is stepped by the holder of its loop's run lock alone. A pass does no I/O: without syncs, the goroutine
+//     that ran the pass copies its writes to the page cache when it holds no lock (flush.go).
 //  2. Effects are carried out in their order: writes to the journal before sends, reads,
 //     compare-and-swaps and completions of the same pass.
 //  3. A Completer is called exactly once, also at Stop.

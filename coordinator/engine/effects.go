@@ -32,8 +32,7 @@ func (l *loop) applyEffects() {
 	}
 }
 
-// journal submits the writes of all machines to the journal at once. The journal copies the bytes before it
-// returns.
+// journal submits the writes of all machines to the journal at once. The journal copies the bytes before it returns.
 func (l *loop) journal() {
 	subs := l.subs[:0]
 	var parts []machineToken
@@ -144,7 +143,6 @@ const (
 	maxAlarms = 8
 )
 
-// alarmed is an alarm that was logged.
 type alarmed struct {
 	text string
 	at   time.Time

@@ -21,9 +21,8 @@ const maxLoops = 4
 
 // journal makes writes durable; *store.Store has it.
 type journal interface {
-	// Queue takes the writes of one pass and copies what it needs. It waits for no disk. The
-	// sink's Synced is called with the token once they are durable, perhaps before Queue
-	// returns. flush reports that Flush must follow.
+	// Queue takes the writes of one pass and copies what it needs. It waits for no disk. The sink's Synced is called
+	// with the token once they are durable, perhaps before Queue returns. flush reports that Flush must follow.
 	Queue(subs []store.Submission, sink store.Sink, token uint64) (flush bool)
 	// Flush writes what is queued to the page cache, and waits while that hangs.
 	Flush()

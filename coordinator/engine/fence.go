@@ -15,10 +15,9 @@ const (
 	defaultSilent = 500 * time.Millisecond
 )
 
-// extendAll extends the fences of the partitions led here. While every broker answers they share one fence;
-// otherwise each has its own. trusted: the state of the peers is fresh. It never is in a process that is stopped
-// again and again; an answer of the metadata counts from its request. Partitions of a core loop that hangs are not
-// extended.
+// extendAll extends the fences of the partitions led here. While every broker answers they share one fence; otherwise
+// each has its own. trusted: the state of the peers is fresh. It never is in a process that is stopped again and again;
+// an answer of the metadata counts from its request. Partitions of a core loop that hangs are not extended.
 func (e *Engine) extendAll(now time.Time, trusted bool) {
 	shared := now.Add(e.unheard()).UnixNano()
 	all := trusted && e.o.Reachability.AllUp() && !slices.ContainsFunc(e.loops, (*loop).hung)
@@ -39,8 +38,7 @@ func (e *Engine) extendAll(now time.Time, trusted bool) {
 }
 
 // extend extends a partition's fence while enough of its in-sync set answers, or else while the metadata does. For
-// ordered channels the metadata is not enough: it may name a successor at any moment, and no finish would be
-// committed.
+// ordered channels the metadata is not enough: it may name a successor at any moment, and no finish would be committed.
 func (e *Engine) extend(p *Partition, now time.Time, trusted bool) {
 	if trusted && e.reachesMinimum(p) {
 		p.queue.Extend(now.Add(e.unheard()).UnixNano())

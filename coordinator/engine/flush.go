@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// flusher writes the records that passes have queued, where nothing is synced
-// (--durability=replicated). A copy to the page cache takes less time than a wake-up of the
-// journal's goroutine, so the goroutine that ran the pass makes the copy. A hung disk blocks
-// that goroutine. Therefore it first releases the run lock and, in the reader of a connection,
+// flusher writes the records that passes have queued, where nothing is synced (--durability=replicated). A copy to the
+// page cache takes less time than a wake-up of the journal's goroutine, so the goroutine that ran the pass makes the
+// copy. A hung disk blocks that goroutine. Therefore it first releases the run lock and, in the reader of a connection,
 // the transport's lock.
 //
 // The loop's goroutine flushes the records of its own passes. An inline pass leaves them to the

@@ -88,7 +88,6 @@ func (l *loop) roomy(isr []ident.Member) (n int) {
 	return n
 }
 
-// full reports whether a put of that size would pass that end.
 func (p *Partition) full(bytes int) bool {
 	ceiling := p.ceiling.Load()
 	return ceiling != 0 && int64(p.view.Load().End.Offset)+int64(bytes) > ceiling

@@ -15,13 +15,11 @@ import (
 // tickEvery is the granularity of a machine's time.
 const tickEvery = 10 * time.Millisecond
 
-// loop is a core loop: it steps the machines of some partitions. A pass takes all events,
-// steps each machine, and carries out the effects together: one submission to the
-// journal, frames, reads, compare-and-swaps, answers, views.
+// loop is a core loop: it steps the machines of some partitions. A pass takes all events, steps each machine, and
+// carries out the effects together: one submission to the journal, frames, reads, compare-and-swaps, answers, views.
 //
-// The goroutine that holds the run lock runs a pass and owns the machines: the loop's own
-// goroutine, or one that runs a pass inline (run.go). A pass waits for nothing: no disk,
-// no socket, and no lock that is held for long.
+// The goroutine that holds the run lock runs a pass and owns the machines: the loop's own goroutine, or one that runs a
+// pass inline (run.go). A pass waits for nothing: no disk, no socket, and no lock that is held for long.
 type loop struct {
 	o       *Options // the engine's
 	reader  *reader
@@ -224,7 +222,6 @@ func (l *loop) refuse(e *event) {
 	}
 }
 
-// answer completes a put.
 func (l *loop) answer(to replica.Completer, c replica.Completion) {
 	l.puts.Leave()
 	to.Complete(c)

@@ -14,8 +14,7 @@ const (
 	restLate = restTime / 2
 	// putsLately is how long after the last put channels are paced.
 	putsLately = 100 * time.Millisecond
-	// A pause that ends in time makes the bursts burstStep larger, one that ends late
-	// half as large.
+	// A pause that ends in time makes the bursts burstStep larger, one that ends late half as large.
 	burstLeast = 256 << 10
 	burstMost  = 4 << 20
 	burstStep  = 16 << 10
@@ -39,7 +38,6 @@ func newPace() *pace {
 	return p
 }
 
-// put notes that a put went to the journal.
 func (p *pace) put(now time.Time) { p.lastPut.Store(now.UnixNano()) }
 
 // Burst implements nsqd.Pace.
@@ -59,7 +57,6 @@ func (p *pace) Pause(wake func()) {
 	})
 }
 
-// ended adapts the bursts to a pause.
 func (p *pace) ended(began, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

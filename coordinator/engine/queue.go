@@ -72,7 +72,6 @@ func (q *eventQueue) add(e event) (first, open bool) {
 	return len(q.mu.events) == 1, true
 }
 
-// pending reports whether there are events.
 func (q *eventQueue) pending() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

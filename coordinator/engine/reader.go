@@ -86,7 +86,6 @@ type throttle struct {
 	}
 }
 
-// pause is how long these bytes have to wait.
 func (t *throttle) pause(now time.Time, bytes int) time.Duration {
 	if t.rate <= 0 || bytes == 0 {
 		return 0

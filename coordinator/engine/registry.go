@@ -11,7 +11,6 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
-// registry has the partitions that are hosted here.
 type registry struct {
 	sync.RWMutex
 	byID map[ident.Partition]*Partition
@@ -28,8 +27,7 @@ func (e *Engine) Partition(id ident.Partition) (*Partition, bool) {
 	return p, ok
 }
 
-// Partitions lists the partitions hosted here, sorted. The list is shared: it must not be
-// changed.
+// Partitions lists the partitions hosted here, sorted. The list is shared: it must not be changed.
 func (e *Engine) Partitions() []*Partition {
 	r := &e.partitions
 	r.RLock()
@@ -118,7 +116,6 @@ func (e *Engine) Remove(id ident.Partition) {
 	}
 }
 
-// addWork adds the work of a removed partition to its topic.
 func (r *registry) addWork(p *Partition) {
 	done := p.queue.Work()
 	if done.Messages == 0 && len(done.Channels) == 0 {

@@ -53,7 +53,6 @@ func (l *loop) submitInline(e event) bool {
 	return open
 }
 
-// post enqueues an event for a partition's machine.
 func (l *loop) post(p ident.Partition, ev replica.Event) {
 	l.events.enqueue(event{kind: eventStep, id: p, step: ev})
 }

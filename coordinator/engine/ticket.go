@@ -39,7 +39,6 @@ func (p *Partition) newTicket(t ticket) uint64 {
 	return p.tickets.last
 }
 
-// complete answers one ticket.
 func (p *Partition) complete(c replica.Completion) {
 	t, ok := p.tickets.open[c.Ticket]
 	if !ok {
@@ -54,8 +53,7 @@ func (p *Partition) complete(c replica.Completion) {
 	p.loop.answer(t.done, c)
 }
 
-// abandon answers all open tickets when the machine goes: a later leader may commit the
-// puts that were written.
+// abandon answers all open tickets when the machine goes: a later leader may commit the puts that were written.
 func (p *Partition) abandon() {
 	for n := range p.tickets.open {
 		p.complete(replica.Completion{Ticket: n, Outcome: replica.InDoubt})

@@ -10,8 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// TransferLeadership starts a planned change of leader of a partition led here:
-// rpc.ErrNotLeader if it is not.
+// TransferLeadership starts a planned change of leader of a partition led here: rpc.ErrNotLeader if it is not.
 func (e *Engine) TransferLeadership(id ident.Partition, to ident.Node) error {
 	p, ok := e.Partition(id)
 	if !ok || !p.Leading() {

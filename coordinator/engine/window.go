@@ -65,7 +65,6 @@ func (w *window) judge(answered, arrived float64) {
 	w.skip = w.backoff
 }
 
-// open reports whether puts wait for more.
 func (w *window) open(now time.Time, puts, bytes int) bool {
 	return puts < w.size && bytes < windowBytes && now.Before(w.closes)
 }

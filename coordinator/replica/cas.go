@@ -17,7 +17,6 @@ type proposal struct {
 	replaces []ident.Member          // the ISR at the time of the proposal
 }
 
-// casKind is the purpose of a proposal.
 type casKind uint8
 
 const (
@@ -77,7 +76,6 @@ func (m *Machine) handleCAS(ev CASDone) {
 	}
 }
 
-// countISR counts a change of the ISR that has landed.
 func (m *Machine) countISR(p *proposal) {
 	if p.kind != casISR {
 		return

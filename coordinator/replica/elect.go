@@ -81,7 +81,6 @@ func (m *Machine) startCampaign() {
 	}
 }
 
-// answerProbe answers a candidate.
 func (m *Machine) answerProbe(from Peer) {
 	m.send(from.Node, Message{
 		Kind: MsgProbeReply, Epoch: m.promised, LastEpoch: m.log.lastEpoch(), Durable: m.log.durable.end,

@@ -116,7 +116,6 @@ func (m *Machine) mayJoin(f *progress) bool {
 // inISR reports whether a node has a member in the key's ISR.
 func (m *Machine) inISR(n ident.Node) bool { return hasNode(m.state.ISR, n) }
 
-// hasNode reports whether a node has a member in an ISR.
 func hasNode(isr []ident.Member, n ident.Node) bool {
 	return slices.ContainsFunc(isr, func(x ident.Member) bool { return x.Node == n })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxEpochs bounds the epoch table in memory and on the wire. reconcile.go compares a replica that is further behind
+// maxEpochs bounds the epoch table in memory and on the wire. divergence compares a replica that is further behind
 // from its end backwards.
 const maxEpochs = 256
 
@@ -52,7 +52,6 @@ func newest(epochs []commitlog.EpochEnd, n int) []commitlog.EpochEnd {
 	return append(epochs[:0], epochs[max(0, len(epochs)-cmp.Or(n, maxEpochs)):]...)
 }
 
-// closed reports whether the submission with this token is complete.
 func (l *log) closed(token uint64) bool {
 	return len(l.pending) > 0 && l.pending[len(l.pending)-1].token >= token || l.durable.token >= token
 }
@@ -84,7 +83,6 @@ func (l *log) clamp(p ident.Position) {
 	}
 }
 
-// lastEpoch is the epoch of the newest batch.
 func (l *log) lastEpoch() ident.Epoch {
 	if n := len(l.epochs); n > 0 {
 		return l.epochs[n-1].Epoch

@@ -225,7 +225,6 @@ func (m *Machine) Committing() bool {
 	return m.role == Leader && len(m.lead.pending) > 0
 }
 
-// write adds one journal record to this Step's submission.
 func (m *Machine) write(w queue.Write) {
 	if !m.wrote() {
 		m.log.token++
@@ -237,7 +236,6 @@ func (m *Machine) write(w queue.Write) {
 // wrote reports whether this Step has something for the journal.
 func (m *Machine) wrote() bool { return m.out.Token != 0 && !m.log.closed(m.out.Token) }
 
-// send adds a message to a node.
 func (m *Machine) send(to ident.Node, msg Message) {
 	msg.Store = m.self.Store
 	m.out.Send = append(m.out.Send, Envelope{To: to, Msg: msg})

@@ -48,7 +48,6 @@ func newMarks(r *queue.Restored) (k marks) {
 	return k
 }
 
-// noteBatch notes a batch with identities.
 func (k *marks) noteBatch(at ident.Offset) {
 	k.keep.add(at)
 	if k.token != 0 {
@@ -62,7 +61,6 @@ func (k *marks) cut(o ident.Offset) {
 	k.next.cut(o)
 }
 
-// synced notes that the submission with this token is durable.
 func (k *marks) synced(token uint64) {
 	if k.token != 0 && k.token <= token {
 		k.keep, k.token = k.next, 0

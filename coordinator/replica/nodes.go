@@ -67,7 +67,6 @@ func (m *Machine) peerState(ev PeerState) {
 	}
 }
 
-// space notes whether a node is below its disk reserve.
 func (m *Machine) space(ev Space) {
 	m.node(ev.Node).low = ev.Low
 	m.lows = 0
@@ -81,7 +80,6 @@ func (m *Machine) space(ev Space) {
 	}
 }
 
-// live notes under which incarnation a node is registered.
 func (m *Machine) live(ev Live) {
 	n := m.node(ev.Node)
 	n.incarnation, n.known = ev.Incarnation, true

@@ -157,7 +157,6 @@ func (m *Machine) markerHolders() int {
 	return n
 }
 
-// answerCommitted answers the pending puts that the committed end has passed.
 func (m *Machine) answerCommitted() {
 	l := m.lead
 	n := 0
@@ -168,7 +167,6 @@ func (m *Machine) answerCommitted() {
 	l.pending = append(l.pending[:0], l.pending[n:]...)
 }
 
-// overdue reports whether the oldest pending put has waited longer than ms.
 func (m *Machine) overdue(ms int64) bool {
 	p := m.lead.pending
 	return len(p) > 0 && m.nowMS-p[0].sentMS > ms

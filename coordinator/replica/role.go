@@ -32,7 +32,6 @@ func (r Role) String() string {
 	return [...]string{"idle", "follower", "candidate", "electing", "leader", "stopped"}[r]
 }
 
-// observe takes a newer state of the partition's key.
 func (m *Machine) observe(s metadata.PartitionState) {
 	if s.Revision <= m.state.Revision {
 		return

@@ -35,7 +35,6 @@ func (t *tail) push(b queue.Batch, limit int) {
 	}
 }
 
-// trimTo drops the batches that end at or before o.
 func (t *tail) trimTo(o ident.Offset) {
 	for t.head < len(t.batches) && t.batches[t.head].End.Offset <= o {
 		t.pop()

@@ -17,7 +17,6 @@ type transfer struct {
 	stopped bool
 }
 
-// transferLeadership begins a transfer.
 func (m *Machine) transferLeadership(ev TransferLeadership) {
 	if m.lead != nil && m.role == Leader && m.lead.transfer.target == "" && m.inISR(ev.To) && ev.To != m.self.Node {
 		m.lead.transfer = transfer{target: ev.To, sinceMS: m.nowMS}

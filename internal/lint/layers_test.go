@@ -26,7 +26,7 @@ var layers = []layer{
 		"internal/ident", "internal/vfs", "internal/option", "internal/config", "internal/concurrency", "internal/nsqclient", "internal/api/outcome", "internal/api/msgstream",
 		"internal/auth/limits", "internal/observe/events", "internal/observe/redact",
 		"coordinator/metadata/etcd", "coordinator/metadata/nodefile", "rpc/peertls", "internal/lint", "internal/test/testkit"}},
-	{"formats: batches, segments, the journal, the states of channels", []string{"commitlog", "nsqd/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state", "nsqd/filter"}},
+	{"formats: batches, the journal, the states of channels", []string{"commitlog", "nsqd/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state", "nsqd/filter"}},
 	{"values that layers share: the API, the metadata, the rights; the data directory", []string{"nsqd/store", "internal/api", "internal/observe/metrics", "internal/observe/tracing", "coordinator/metadata", "internal/auth/access"}},
 	{"one node's queues; the protocol and its messages", []string{"nsqd", "rpc", "coordinator/replica", "coordinator/gateway/wire", "internal/observe/health"}},
 	{"the metadata as one broker sees and writes it; pure plans", []string{"coordinator/metadata/catalog", "coordinator/metadata/txn", "coordinator/controller/plan", "internal/auth/admission"}},

@@ -111,8 +111,7 @@ func (c *Cursor) Finish(seq ident.Sequence) {
 	c.Settle(Span{seq, seq + 1})
 }
 
-// Touch records for the next delta that seq was added to the deferred set, changed in it, or removed
-// from it.
+// Touch records for the next delta that seq was added to the deferred set, changed in it, or removed from it.
 func (c *Cursor) Touch(seq ident.Sequence) {
 	if c.Unreplicated {
 		return
@@ -161,8 +160,7 @@ func (c *Cursor) Full() Progress {
 	return p
 }
 
-// Apply applies a progress of the leader. It never moves the cursor back, because settling is a
-// union. Only Seek does.
+// Apply applies a progress of the leader. It never moves the cursor back, because settling is a union. Only Seek does.
 func (c *Cursor) Apply(p Progress) {
 	c.Settle(Span{0, p.Confirmed})
 	for _, s := range p.Settled {
@@ -219,4 +217,64 @@ func (c *Cursor) Seek(to ident.Sequence) {
 	c.ranges.clear()
 	c.Deferred.reset()
 	c.ClearDelta()
+}
+
+// Elsewhere is the effect of FinishElsewhere.
+type Elsewhere struct {
+	Finished uint64 // messages that were not finished before
+	Kept     uint64 // messages that this channel has delivered and not finished
+	Stays    bool   // nothing has changed, because the channel has consumers
+}
+
+// FinishElsewhere finishes the messages of the spans below a limit, except those that the channel has delivered itself:
+// the held ones, and deferred ones with attempts. It returns the change for the replicas.
+func (c *Cursor) FinishElsewhere(spans []Span, limit ident.Sequence, held []ident.Sequence) (made Progress, e Elsewhere) {
+	for _, s := range spans {
+		if s.To = min(s.To, limit); s.From < s.To {
+			made.Settled = append(made.Settled, s)
+		}
+	}
+	for _, seq := range held {
+		if c.Deferred.Has(seq) {
+			continue // settled already
+		}
+		if left, cut := without(made.Settled, seq); cut {
+			made.Settled = left
+			e.Kept++
+		}
+	}
+	for seq := range c.Deferred.All {
+		if _, named := without(made.Settled, seq); !named {
+			continue
+		}
+		if x, _ := c.Deferred.Get(seq); x.Attempts() > 0 || slices.Contains(held, seq) {
+			e.Kept++
+			continue
+		}
+		made.Finished = append(made.Finished, seq)
+	}
+	before := c.SettledCount()
+	for _, s := range made.Settled {
+		c.Settle(s)
+	}
+	for _, seq := range made.Finished {
+		c.Finish(seq)
+	}
+	e.Finished = c.SettledCount() - before + uint64(len(made.Finished))
+	return made, e
+}
+
+// without removes one sequence from the spans; cut reports whether a span had it.
+func without(spans []Span, seq ident.Sequence) (left []Span, cut bool) {
+	at := slices.IndexFunc(spans, func(s Span) bool { return s.From <= seq && seq < s.To })
+	if at < 0 {
+		return spans, false
+	}
+	s := spans[at]
+	for _, part := range []Span{{s.From, seq}, {seq + 1, s.To}} {
+		if part.From < part.To {
+			left = append(left, part)
+		}
+	}
+	return slices.Concat(spans[:at], left, spans[at+1:]), true
 }

@@ -81,7 +81,6 @@ func (a *deferredSet) push(e Entry) {
 	a.up(len(a.heap)-1, e)
 }
 
-// makeReady appends seq to the ready queue.
 func (a *deferredSet) makeReady(seq ident.Sequence, attempts uint16) {
 	a.drop(seq)
 	a.activate(seq, active{ready: true, attempts: attempts})
@@ -118,8 +117,7 @@ func (a *deferredSet) Peek() (ident.Sequence, bool) {
 	return 0, false
 }
 
-// Front lists the first ready messages: the result of Peek, and further ones below a limit, at most
-// `most` in all.
+// Front lists the first ready messages: the result of Peek, and further ones below a limit, at most `most` in all.
 func (a *deferredSet) Front(most int, limit ident.Sequence) []ident.Sequence {
 	seqs := []ident.Sequence{a.ready.front()}
 	for _, seq := range a.ready.items[a.ready.head+1:] {
@@ -133,12 +131,10 @@ func (a *deferredSet) Front(most int, limit ident.Sequence) []ident.Sequence {
 	return seqs
 }
 
-// SkipFront removes the first entry of the ready queue. The message stays ready until the caller
-// calls MarkInFlight.
+// SkipFront removes the first entry of the ready queue. The message stays ready until the caller calls MarkInFlight.
 func (a *deferredSet) SkipFront() { a.ready.pop() }
 
-// Deliver moves seq, which is the first ready message, into flight. It returns the attempts before
-// this delivery.
+// Deliver moves seq, which is the first ready message, into flight. It returns the attempts before this delivery.
 func (a *deferredSet) Deliver(seq ident.Sequence) uint16 {
 	a.ready.pop()
 	attempts := a.active[seq].attempts
@@ -174,8 +170,7 @@ func (a *deferredSet) drop(seq ident.Sequence) bool {
 	return true
 }
 
-// reset empties the set. It releases large maps and slices, because they never shrink, and reuses small
-// ones.
+// reset empties the set. It releases large maps and slices, because they never shrink, and reuses small ones.
 func (a *deferredSet) reset() {
 	if cap(a.heap)+cap(a.ready.items) > 1024 {
 		*a = deferredSet{BySeq: a.BySeq}
@@ -270,8 +265,7 @@ func (a *deferredSet) Deactivate() {
 	}
 }
 
-// Low is the least sequence that waits or is ready and for which pass is false, or the argument `or` if
-// that is less.
+// Low is the least sequence that waits or is ready and for which pass is false, or the argument `or` if that is less.
 func (a *deferredSet) Low(or ident.Sequence, pass func(ident.Sequence) bool) ident.Sequence {
 	for _, e := range a.heap { // a scan of a slice: a million take a millisecond
 		if e.Seq() < or && !pass(e.Seq()) {
@@ -305,7 +299,6 @@ func (a *deferredSet) set(i int, e Entry) {
 	a.places[e.Seq()] = int32(i)
 }
 
-// removeAt removes the message at place i from the heap.
 func (a *deferredSet) removeAt(i int) {
 	delete(a.places, a.heap[i].Seq())
 	last := len(a.heap) - 1
@@ -352,7 +345,6 @@ func (a *deferredSet) down(i int, e Entry) {
 	a.set(i, e)
 }
 
-// seqQueue is a first-in-first-out queue of sequences.
 type seqQueue struct {
 	items []ident.Sequence
 	head  int

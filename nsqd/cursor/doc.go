@@ -1,14 +1,12 @@
-// Package cursor has the replicated part of one channel as a data structure: which messages of the log
-// are settled, and which of the settled ones are deferred, with deadlines and attempts. It collects the
-// changes for the next delta. It is pure: package nsqd serves a channel from a Cursor, package
-// nsqd/state encodes its Progress.
+// Package cursor has the replicated part of one channel as a data structure: which messages of the log are settled, and
+// which of the settled ones are deferred, with deadlines and attempts. It collects the changes for the next delta. It
+// is pure: package nsqd serves a channel from a Cursor, package nsqd/state encodes its Progress.
 //
 // # Invariants
 //
 //  1. Every sequence below the confirmed sequence is settled. The settled ranges above it are
 //     disjoint, in order, and do not touch.
-//  2. A deferred message is settled. It either waits for its deadline, or is active: ready, or in
-//     flight again.
+//  2. A deferred message is settled. It either waits for its deadline, or is active: ready, or in flight again.
 //  3. The confirmed sequence moves back only by Seek.
 //  4. A Progress has absolute values. A suffix of the deltas of a cursor that is applied again to a
 //     newer state ends in that state.

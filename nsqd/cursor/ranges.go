@@ -13,9 +13,8 @@ type Span struct{ From, To ident.Sequence }
 // blockSpans bounds the number of spans that an insertion moves.
 const blockSpans = 256
 
-// rangeSet is a set of sequences as disjoint spans that do not touch, in blocks of at most
-// blockSpans. A million finishes in random order then cost a short copy each. One flat slice was
-// rejected: an insertion would move megabytes.
+// rangeSet is a set of sequences as disjoint spans that do not touch, in blocks of at most blockSpans. A million
+// finishes in random order then cost a short copy each. One flat slice was rejected: an insertion would move megabytes.
 type rangeSet struct {
 	blocks [][]Span // not empty
 	spare  []Span   // the array of a block that became empty
@@ -45,7 +44,6 @@ func (r *rangeSet) find(seq ident.Sequence) (block, at int) {
 	return block, sort.Search(len(b), func(i int) bool { return b[i].To >= seq })
 }
 
-// contains reports whether seq is in the set.
 func (r *rangeSet) contains(seq ident.Sequence) bool {
 	if seq >= r.end() {
 		return false
@@ -147,7 +145,6 @@ func (r *rangeSet) takeFrom(low ident.Sequence) ident.Sequence {
 	return low
 }
 
-// each calls f with every span in order.
 func (r *rangeSet) each(f func(Span)) {
 	for _, b := range r.blocks {
 		for _, s := range b {
@@ -166,7 +163,6 @@ func (r *rangeSet) countIn(low, high ident.Sequence) (n uint64) {
 	return n
 }
 
-// clear empties the set.
 func (r *rangeSet) clear() { *r = rangeSet{} }
 
 // Sequences lists the messages of ranges; nil if the ranges are empty.

@@ -31,11 +31,10 @@ const (
 // files that the groups up to a number were answered. Without the record, a journal whose last
 // groups were lost by a disk looks like a complete one.
 //
-// The writer writes the record after each group to the page cache, and a timer syncs it: a second
-// sync before each answer would double the latency of every put. So after a kill of the process the
-// record is exact, and after a power cut it is at most one pause old. Unsynced groups are lost
-// together with the record in a power cut: with NoSync the timer writes the record, and nothing syncs
-// it.
+// The writer writes the record after each group to the page cache, and a timer syncs it: a second sync before each
+// answer would double the latency of every put. So after a kill of the process the record is exact, and after a power
+// cut it is at most one pause old. Unsynced groups are lost together with the record in a power cut: with NoSync the
+// timer writes the record, and nothing syncs it.
 type acknowledgements struct {
 	file   vfs.File
 	noSync *atomic.Bool // the journal's
@@ -53,8 +52,7 @@ type acknowledgements struct {
 	}
 }
 
-// openAcknowledgements makes the record durable with its first number. fail is called with the first
-// error afterwards.
+// openAcknowledgements makes the record durable with its first number. fail is called with the first error afterwards.
 func openAcknowledgements(o Options, noSync *atomic.Bool, group uint64, fail func(error)) (*acknowledgements, error) {
 	a := &acknowledgements{noSync: noSync, fail: fail, pause: ackPause}
 	name := path.Join(o.Dir, ackName)

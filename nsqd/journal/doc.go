@@ -1,9 +1,7 @@
-// Package journal is the write-ahead log of a data directory. Submissions of all partitions that
-// arrive during a sync become one group: one write, one fdatasync, and one completion for all of
-// them. No timer delays a group.
+// Package journal is the write-ahead log of a data directory. Submissions of all partitions that arrive during a sync
+// become one group: one write, one fdatasync, and one completion for all of them. No timer delays a group.
 //
-// Submissions are opaque bytes; a replay returns the same bytes. The package never retries a failed
-// write or sync.
+// Submissions are opaque bytes; a replay returns the same bytes. The package never retries a failed write or sync.
 //
 // # Invariants
 //
@@ -29,9 +27,8 @@
 //
 // # Locks
 //
-// Journal.writing → Journal.mu. The goroutine that writes a group holds writing over the write, the
-// sync and the call of durable. acknowledgements.mu is held over the sync of the record, and
-// Journal.mu may be taken under it (Fail).
+// Journal.writing → Journal.mu. The goroutine that writes a group holds writing over the write, the sync and the call
+// of durable. acknowledgements.mu is held over the sync of the record, and Journal.mu may be taken under it (Fail).
 //
 // # File %016x.log: on disk, by position, append only
 //
@@ -50,9 +47,8 @@
 //	    44    4 header crc (CRC-32C of bytes 0 to 43)
 //	    48      body: submissions one after the other
 //
-// The write of a group is filled with zeros to the end of a 4096-byte page, because a partial write
-// of an uncached page would have to read it first. Groups bypass the page cache if the file system
-// supports that.
+// The write of a group is filled with zeros to the end of a 4096-byte page, because a partial write of an uncached page
+// would have to read it first. Groups bypass the page cache if the file system supports that.
 //
 // # File acknowledged: on disk, by position, append only
 //

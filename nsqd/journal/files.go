@@ -98,8 +98,7 @@ func (j *Journal) use(f vfs.File, name string) *logFile {
 	return &logFile{File: f, name: name, direct: !j.o.NoSync && !j.o.Mixed && f.Direct()}
 }
 
-// Release reports that a durable checkpoint includes all groups up to group. Files without newer groups
-// are reused.
+// Release reports that a durable checkpoint includes all groups up to group. Files without newer groups are reused.
 func (j *Journal) Release(group uint64) error {
 	j.mu.Lock()
 	var drop []*logFile

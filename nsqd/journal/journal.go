@@ -85,10 +85,9 @@ type logFile struct {
 	last   uint64 // highest group in it
 }
 
-// Open replays the groups after the mark. On return they are durable, so the caller may change
-// files because of them. The journal accepts submissions but writes none before Start. By then the
-// caller must have a durable checkpoint of everything replayed, because the files are then reused
-// from the beginning.
+// Open replays the groups after the mark. On return they are durable, so the caller may change files because of them.
+// The journal accepts submissions but writes none before Start. By then the caller must have a durable checkpoint of
+// everything replayed, because the files are then reused from the beginning.
 func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recovery, error) {
 	if err := o.FS.MkdirAll(o.Dir); err != nil {
 		return nil, Recovery{}, fmt.Errorf("journal: %w", err)
@@ -208,10 +207,9 @@ func (j *Journal) Submit(a interface{ AppendTo(b []byte) []byte }) uint64 {
 	return j.mu.n
 }
 
-// Flush lets the submissions be written. With NoSync a group is only a copy to the page cache,
-// which takes less than waking the journal's goroutine. So the caller writes it, and durable is
-// called before Flush returns, unless another goroutine writes already or a new file is due. The
-// caller must hold no lock that durable takes.
+// Flush lets the submissions be written. With NoSync a group is only a copy to the page cache, which takes less than
+// waking the journal's goroutine. So the caller writes it, and durable is called before Flush returns, unless another
+// goroutine writes already or a new file is due. The caller must hold no lock that durable takes.
 func (j *Journal) Flush() {
 	if !j.noSync.Load() {
 		return
@@ -233,7 +231,6 @@ func (j *Journal) Wake() {
 	j.wake.Signal()
 }
 
-// fits reports whether the queued submissions fit into the current file.
 func (j *Journal) fits() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -260,8 +257,7 @@ func (j *Journal) Fail(err error) {
 	j.filesChanged.Broadcast()
 }
 
-// Mark is the mark of the newest durable group. Right after Open it is the mark for the first
-// checkpoint.
+// Mark is the mark of the newest durable group. Right after Open it is the mark for the first checkpoint.
 func (j *Journal) Mark() Mark {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -383,8 +379,7 @@ func (j *Journal) dueLocked() bool {
 	return j.mu.n != j.mu.dequeued || j.mu.err != nil && !j.mu.reported
 }
 
-// wait returns when a submission or an error is due. False: the journal is closed, and
-// nothing will become due.
+// wait returns when a submission or an error is due. False: the journal is closed, and nothing will become due.
 func (j *Journal) wait() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -394,7 +389,6 @@ func (j *Journal) wait() bool {
 	return j.dueLocked()
 }
 
-// take takes all submissions.
 func (j *Journal) take() (buf []byte, n uint64, err error, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

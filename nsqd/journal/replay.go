@@ -13,16 +13,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// Mark is a place in the journal: all groups up to Group are in the checkpoint. The zero Mark means
-// that the checkpoint is lost. Synced is the highest group known to be durable when the mark was
-// made; it may be above Group.
+// Mark is a place in the journal: all groups up to Group are in the checkpoint. The zero Mark means that the checkpoint
+// is lost. Synced is the highest group known to be durable when the mark was made; it may be above Group.
 type Mark struct {
 	Group  uint64
 	CRC    uint32 // header crc of Group; 0 if there was none
 	Synced uint64
-	// Files, if not 0, is the number of files of at least FileBytes that had groups at that time. A
-	// file that was used once always has some, and the remaining files do not show that one was
-	// removed.
+	// Files, if not 0, is the number of files of at least FileBytes that had groups at that time. A file that was used
+	// once always has some, and the remaining files do not show that one was removed.
 	Files     int
 	FileBytes int64
 }
@@ -45,7 +43,6 @@ func fileName(dir string, number uint64) string {
 	return path.Join(dir, fmt.Sprintf("%016x%s", number, fileSuffix))
 }
 
-// image is a file with its content.
 type image struct {
 	number uint64
 	data   []byte
@@ -138,9 +135,8 @@ func (r *replayer) judgeFiles(images []*image, from Mark) {
 	}
 }
 
-// newestRun begins with the first group of the newest run without a gap. Groups after the lost mark
-// were never overwritten, so the run includes them all. It excludes older groups that a reused file
-// still contains.
+// newestRun begins with the first group of the newest run without a gap. Groups after the lost mark were never
+// overwritten, so the run includes them all. It excludes older groups that a reused file still contains.
 func (r *replayer) newestRun(images []*image) {
 	groups, newest := map[uint64]header{}, uint64(0)
 	for _, im := range images {
@@ -182,8 +178,7 @@ func (r *replayer) salvage(images []*image, visit func(body []byte) error) error
 // generations is the greatest distance between the generations of the files.
 const generations = 1 << 16
 
-// isOwn distinguishes a group from a message body that looks like a group: no publisher can know the
-// generation.
+// isOwn distinguishes a group from a message body that looks like a group: no publisher can know the generation.
 func (r *replayer) isOwn(h header) bool {
 	return r.gen == 0 || h.Generation <= r.gen+generations && h.Generation+generations >= r.gen
 }
@@ -229,10 +224,9 @@ func (r *replayer) headers(data []byte) iter.Seq2[int, header] {
 	}
 }
 
-// rewriteUnsynced makes durable the replayed groups that no header states to be durable: the
-// last group. A process that was killed, or whose sync failed, left it in the page cache, perhaps
-// in clean pages. So it is written again, not only synced. The same bytes go to the same place; if
-// that write is torn, the group was still never acknowledged.
+// rewriteUnsynced makes durable the replayed groups that no header states to be durable: the last group. A process that
+// was killed, or whose sync failed, left it in the page cache, perhaps in clean pages. So it is written again, not only
+// synced. The same bytes go to the same place; if that write is torn, the group was still never acknowledged.
 func (r *replayer) rewriteUnsynced(fs vfs.FS, dir string, images []*image) error {
 	for _, im := range images {
 		var unsynced [][2]int // from, to

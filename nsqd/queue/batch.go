@@ -54,8 +54,8 @@ const (
 )
 
 var (
-	// errTorn means that the bytes end before the batch does.
-	errTorn = errors.New("queue: batch is cut short")
+	// ErrTorn means that the bytes end before the batch does.
+	ErrTorn = errors.New("queue: batch is cut short")
 	// ErrCorrupt means that a checksum or a field is wrong.
 	ErrCorrupt = errors.New("queue: batch is corrupt")
 )
@@ -153,14 +153,14 @@ func (d *Draft) Clone() Draft {
 }
 
 // Decode decodes and completely checks the first batch of b. It returns the batch, whose Bytes alias b,
-// and its length in bytes. Errors: errTorn if b is too short, ErrCorrupt if the bytes are no batch.
+// and its length in bytes. Errors: ErrTorn if b is too short, ErrCorrupt if the bytes are no batch.
 func Decode(b []byte) (Batch, int, error) {
-	batch, n, err := decodeHeader(b)
+	batch, n, err := DecodeHeader(b)
 	if err != nil {
 		return Batch{}, 0, err
 	}
 	if len(b) < n {
-		return Batch{}, 0, errTorn
+		return Batch{}, 0, ErrTorn
 	}
 	want := binary.LittleEndian.Uint32(b[offPayload:])
 	if got := Checksum(b[HeaderSize:n]); got != want {
@@ -173,11 +173,11 @@ func Decode(b []byte) (Batch, int, error) {
 	return batch, n, nil
 }
 
-// decodeHeader decodes and checks a header only: the result has no Bytes. It also returns the length
-// of the whole batch in bytes. Errors: errTorn, ErrCorrupt.
-func decodeHeader(b []byte) (Batch, int, error) {
+// DecodeHeader decodes and checks a header only: the result has no Bytes. It also returns the length
+// of the whole batch in bytes. Errors: ErrTorn, ErrCorrupt.
+func DecodeHeader(b []byte) (Batch, int, error) {
 	if len(b) < HeaderSize {
-		return Batch{}, 0, errTorn
+		return Batch{}, 0, ErrTorn
 	}
 	le := binary.LittleEndian
 	if le.Uint32(b) != magic || b[4] != version || b[7] != 0 || b[offFlags] != flagIdentified && le.Uint32(b[offClock:]) != 0 {
@@ -206,3 +206,18 @@ func decodeHeader(b []byte) (Batch, int, error) {
 		Identified: b[offFlags] == flagIdentified, Clock: Clock(le.Uint32(b[offClock:])),
 	}, int(n), nil
 }
+
+// Damage is a range of the log that cannot be read: its bytes fail their checksums, or the disk returns
+// an error. No byte of it was served, and nothing was cut because of it.
+type Damage struct {
+	From, To ident.Offset // To is an estimate unless the index has the batch
+	Err      error
+}
+
+// Error names the range.
+func (d *Damage) Error() string {
+	return fmt.Sprintf("queue: offsets %d to %d are damaged: %v", d.From, d.To, d.Err)
+}
+
+// Unwrap returns the cause: ErrCorrupt, ErrTorn or an error of the disk.
+func (d *Damage) Unwrap() error { return d.Err }

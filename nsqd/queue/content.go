@@ -20,12 +20,11 @@ const (
 	headerState  = "tracestate"  // W3C, beside HeaderParent
 )
 
-// IdentityOfContent is the identity of a message of a topic that recognises messages by their content. It
-// covers everything that decides whether a consumer receives the message: the body, the key that chooses
-// the partition (nil: the key in the header), and the headers (##only_channel, tags, all that filters
-// read, the time to live), in any order. Otherwise a message for another consumer would count as a repeat
-// and be lost. It covers neither the delay, which is an absolute time here and differs between attempts,
-// nor the trace, which names one attempt.
+// IdentityOfContent is the identity of a message of a topic that recognises messages by their content. It covers
+// everything that decides whether a consumer receives the message: the body, the key that chooses the partition (nil:
+// the key in the header), and the headers (##only_channel, tags, all that filters read, the time to live), in any
+// order. Otherwise a message for another consumer would count as a repeat and be lost. It covers neither the delay,
+// which is an absolute time here and differs between attempts, nor the trace, which names one attempt.
 func IdentityOfContent(key, header, body []byte) (x Identity) {
 	var head [9]byte // flags, and the lengths: no two messages have equal bytes
 	if fields, ok := fieldsOf(header); ok {
@@ -82,7 +81,6 @@ func contentHeader(fields []field) (key, rest []byte) {
 	return key, rest
 }
 
-// fieldsOf lists the fields of a JSON object.
 func fieldsOf(header []byte) (fields []field, ok bool) {
 	if len(header) == 0 {
 		return nil, false

@@ -1,4 +1,4 @@
-// Package queue contains the batch codec and the segment files of one partition.
+// Package queue contains the codec of batches and messages. It reads and writes no file.
 //
 // A batch is one put (a message or a multi-put) or one control record. The edge of the cluster encodes
 // it once. The same bytes are in the leader's journal and segments, on the wire, and in every

@@ -80,7 +80,6 @@ func (f *Fields) readValue() bool {
 	return n > 0
 }
 
-// isScalar reports whether the byte belongs to a number, true, false or null.
 func isScalar(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || c == '-' || c == '+' || c == '.' || c == 'E'
 }

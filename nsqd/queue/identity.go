@@ -158,10 +158,9 @@ func (d *Draft) First() (x Identity, ok bool) {
 	return x, x != (Identity{})
 }
 
-// Clock is a time on the clock of a partition, in tenths of a second; 0: none. The clock counts how long
-// the partition has had a leader since its first message with an identity, by the monotonic clocks of
-// its leaders and never by a wall clock. So the difference between the current clock and a batch's clock
-// is a lower bound of the batch's age.
+// Clock is a time on the clock of a partition, in tenths of a second; 0: none. The clock counts how long the partition
+// has had a leader since its first message with an identity, by the monotonic clocks of its leaders and never by a wall
+// clock. So the difference between the current clock and a batch's clock is a lower bound of the batch's age.
 type Clock uint32
 
 // ClockTick is the unit of Clock in milliseconds.
@@ -174,8 +173,7 @@ type IdentityMark struct {
 	From    ident.Offset // the identities of the batches from here on are in the window
 	End     ident.Offset // the end of the log at the time of the mark, above 0
 	ClockMS int64        // the clock of the partition then, in milliseconds
-	// Forgotten is the clock of the newest message with an identity before From, 0 without one, or
-	// ForgottenUnknown.
+	// Forgotten is the clock of the newest message with an identity before From, 0 without one, or ForgottenUnknown.
 	Forgotten Clock
 }
 

@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"iter"
 
@@ -21,8 +23,7 @@ const (
 // MaxMessageHeader bounds the header bytes of one message.
 const MaxMessageHeader = 1<<16 - 1
 
-// Message is one message of a batch. Header and Body alias the bytes of the batch and must not be
-// changed.
+// Message is one message of a batch. Header and Body alias the bytes of the batch and must not be changed.
 type Message struct {
 	Time      int64 // unix ns: when the put was sealed
 	DeliverAt int64 // unix ns; 0 = at once
@@ -251,4 +252,26 @@ func decodeMessage(p []byte) (m Message, ok bool) {
 	}
 	m.Body = p
 	return m, true
+}
+
+// HeaderTTL is the header with the time to live of a message, in ms since the put. The limit of the topic also applies.
+const HeaderTTL = "##ttl_ms"
+
+// MaxTTLMS is the longest time to live: its nanoseconds fit into 63 bits.
+const MaxTTLMS = 1 << 42
+
+var quotedTTL = []byte(`"` + HeaderTTL + `"`)
+
+// TTLMS is the message's own limit in ms; 0: none.
+func (m *Message) TTLMS() int64 {
+	if !bytes.Contains(m.Header, quotedTTL) && bytes.IndexByte(m.Header, '\\') < 0 { // JSON may write the name with escapes
+		return 0
+	}
+	var h struct {
+		MS int64 `json:"##ttl_ms"`
+	}
+	if json.Unmarshal(m.Header, &h) != nil {
+		return 0
+	}
+	return min(max(h.MS, 0), MaxTTLMS)
 }

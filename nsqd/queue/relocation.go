@@ -7,9 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// relocationBuilder encodes a relocation batch. It copies messages that retention would remove and
-// some channel still needs to the end of the log, with their sequences and times. The batch itself
-// takes no sequence.
+// relocationBuilder encodes a relocation batch. It copies messages that retention would remove and some channel still
+// needs to the end of the log, with their sequences and times. The batch itself takes no sequence.
 type relocationBuilder struct{ DraftBuilder }
 
 // relocationHeadSize is the size of the sequence and the time in front of each message.
@@ -38,9 +37,8 @@ func (b *relocationBuilder) Draft() Draft {
 	return Draft{Bytes: b.bytes, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Control: ControlRelocation}
 }
 
-// NewFile returns the batch at which every replica begins a new segment file: a relocation batch
-// without messages. Without it, retention could not remove the newest file of a log that no channel
-// needs.
+// NewFile returns the batch at which every replica begins a new segment file: a relocation batch without messages.
+// Without it, retention could not remove the newest file of a log that no channel needs.
 func NewFile() Draft { return NewRelocation().Draft() }
 
 // BeginsFile reports whether NewFile made the batch.

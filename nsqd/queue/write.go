@@ -30,8 +30,7 @@ const (
 	WriteTruncate WriteKind = 4
 	// WriteState stores a version of the channel state.
 	WriteState WriteKind = 5
-	// WriteCommitted records a committed end. It is a hint for recovery and never causes a sync of
-	// its own.
+	// WriteCommitted records a committed end. It is a hint for recovery and never causes a sync of its own.
 	WriteCommitted WriteKind = 6
 	// WriteRestart restarts the log at At and forgets everything before (a replica that is behind the
 	// leader's first retained offset).

@@ -162,8 +162,7 @@ func AppendSnapshot(b []byte, s Snapshot) []byte {
 	return b
 }
 
-// DecodeDelta decodes a delta completely before any record of it is applied. Its error is
-// errMalformed.
+// DecodeDelta decodes a delta completely before any record of it is applied. Its error is errMalformed.
 func DecodeDelta(b []byte) ([]Record, error) {
 	d := decoder{b: b}
 	d.version()

@@ -25,15 +25,13 @@ import (
 //	    36    4 length of the boot id
 //	    40      entries of 80 bytes, then the boot id
 //
-// Entry: slot, epoch, start offset, start sequence, end offset, end sequence, committed offset,
-// committed sequence, time of the newest batch (8 bytes each), header crc of the newest batch (4),
-// header crc before the start (4).
+// Entry: slot, epoch, start offset, start sequence, end offset, end sequence, committed offset, committed sequence,
+// time of the newest batch (8 bytes each), header crc of the newest batch (4), header crc before the start (4).
 //
-// Slots below 2^32 belong to no partition. Slot 0: flags (8 bytes), 1 =
-// clean: the store was closed after this checkpoint, and nothing followed. Slots from 1 on: three
-// times the slot of a partition, and the epoch and number of the channel state in its snapshot. The
-// snapshot on disk may be newer. Slots from 2^31 on: the slot of a partition, and the numbers of its
-// identity mark.
+// Slots below 2^32 belong to no partition. Slot 0: flags (8 bytes), 1 = clean: the store was closed after this
+// checkpoint, and nothing followed. Slots from 1 on: three times the slot of a partition, and the epoch and number of
+// the channel state in its snapshot. The snapshot on disk may be newer. Slots from 2^31 on: the slot of a partition,
+// and the numbers of its identity mark.
 const (
 	checkpointMagic      = 0x31504b4c
 	checkpointHeaderSize = 40
@@ -143,7 +141,6 @@ func (c *checkpoint) fields(order []uint64) (all []fields) {
 	return all
 }
 
-// add decodes one entry.
 func (c *checkpoint) add(n fields) {
 	switch {
 	case n[0] == 0:

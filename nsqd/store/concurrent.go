@@ -25,9 +25,8 @@ func forEach(n int, f func(i int) error) (first error) {
 	return first
 }
 
-// forEachPaced runs f for all numbers below n, one at a time while it keeps up. Whenever behind
-// (called with the number done) is true, it doubles the number of concurrent calls, otherwise it
-// halves it.
+// forEachPaced runs f for all numbers below n, one at a time while it keeps up. Whenever behind (called with the number
+// done) is true, it doubles the number of concurrent calls, otherwise it halves it.
 func forEachPaced(n int, behind func(done int) bool, f func(i int) error) error {
 	width := 1
 	for done := 0; done < n; {

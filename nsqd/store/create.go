@@ -22,9 +22,8 @@ const (
 	identityFormat = 1
 )
 
-// identity is store.json. On disk, by name (JSON): fields are added, never renamed. Store is
-// renewed when the bytes become doubtful. Slot never changes, because it names the folder in the
-// journal and the checkpoint.
+// identity is store.json. On disk, by name (JSON): fields are added, never renamed. Store is renewed when the bytes
+// become doubtful. Slot never changes, because it names the folder in the journal and the checkpoint.
 type identity struct {
 	Format int           `json:"format"`
 	Store  ident.StoreID `json:"store"`
@@ -60,11 +59,10 @@ func (s *Store) readIdentity(p *Partition) error {
 	return nil
 }
 
-// newPartition opens the files of a folder.
 func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, error) {
 	p := &Partition{store: s, id: id, topic: topic, dir: s.partitionDir(topic, id), tailMax: s.o.TailBytes}
 	var err error
-	if p.segments, err = queue.OpenSegments(s.o.FS, s.files, p.dir, s.o.SegmentBytes); err != nil {
+	if p.segments, err = openSegments(s.o.FS, s.files, p.dir, s.o.SegmentBytes); err != nil {
 		return nil, err
 	}
 	if p.index, err = commitlog.Open(s.o.FS, s.files, p.dir); err != nil {
@@ -148,9 +146,8 @@ func syncDirs(fs vfs.FS, dirs ...string) error {
 	return nil
 }
 
-// Trash removes a partition: it renames the folder into the trash, durably. The caller submits
-// nothing more for the partition. Errors: errUnknown, or an error of the disk, which stops the
-// store.
+// Trash removes a partition: it renames the folder into the trash, durably. The caller submits nothing more for the
+// partition. Errors: errUnknown, or an error of the disk, which stops the store.
 func (s *Store) Trash(id ident.Partition) error {
 	s.mu.Lock()
 	p, ok := s.mu.partitions[id]
@@ -167,7 +164,7 @@ func (s *Store) Trash(id ident.Partition) error {
 	p.mu.Lock()
 	p.dropTailLocked(p.mu.end.Offset)
 	p.mu.Unlock()
-	err := errors.Join(p.segments.Close(), p.index.Close())
+	err := errors.Join(p.segments.close(), p.index.Close())
 	if err == nil {
 		err = s.moveToTrash(p)
 	}
@@ -213,9 +210,8 @@ func (s *Store) EmptyTrash(olderThan time.Duration) error {
 	return nil
 }
 
-// dropTopicFolder removes the folder of a topic if it has no partition. Otherwise every topic
-// that ever existed would leave a folder. If a power cut undoes the removal, an empty folder stays,
-// which is harmless.
+// dropTopicFolder removes the folder of a topic if it has no partition. Otherwise every topic that ever existed would
+// leave a folder. If a power cut undoes the removal, an empty folder stays, which is harmless.
 func (s *Store) dropTopicFolder(name string) error {
 	s.topicFolders.Lock()
 	defer s.topicFolders.Unlock()
@@ -230,16 +226,15 @@ func (s *Store) dropTopicFolder(name string) error {
 	return s.o.FS.Remove(dir)
 }
 
-// TrimHead removes the segments that are completely below a position (retention). The newest
-// segment always stays. While the segments lag behind a cut of the log, their bounds are not those
-// of the log, and TrimHead removes nothing.
+// TrimHead removes the segments that are completely below a position (retention). The newest segment always stays.
+// While the segments lag behind a cut of the log, their bounds are not those of the log, and TrimHead removes nothing.
 func (p *Partition) TrimHead(below ident.Position) error {
 	p.files.Lock()
 	defer p.files.Unlock()
 	if p.trashed || !p.unchanged(p.durable.cuts) {
 		return nil
 	}
-	start, some := p.segments.StartAfterTrim(below.Offset)
+	start, some := p.segments.startAfterTrim(below.Offset)
 	if !some {
 		return nil
 	}
@@ -252,7 +247,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	p.mu.first = first // set before the files are removed: a reader from the old start would find nothing there
 	p.mu.quarantine.retain(first.Offset, p.mu.end.Offset)
 	p.mu.Unlock()
-	if err := p.segments.TrimHead(below.Offset); err != nil {
+	if err := p.segments.trimHead(below.Offset); err != nil {
 		p.store.fail(err) // a failed sync of the folder must not be retried
 		return err
 	}
@@ -262,12 +257,11 @@ func (p *Partition) TrimHead(below ident.Position) error {
 
 // HeadEnd is the end of the oldest segment; false while it is the only one, so that TrimHead could
 // remove nothing. It is cheap.
-func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.HeadEnd() }
+func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.headEnd() }
 
-// firstOnDisk is the position at which the first segment begins, and the checksum from which its
-// first batch continues.
+// firstOnDisk is the position at which the first segment begins, and the checksum from which its first batch continues.
 func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
-	o, ok := p.segments.Start()
+	o, ok := p.segments.start()
 	if !ok {
 		return p.durable.end, p.durable.lastCRC
 	}
@@ -278,7 +272,7 @@ func (p *Partition) firstOnDisk() (first ident.Position, prevCRC uint32) {
 // the only one: retention removed the earlier ones, and a cut emptied it.
 func (p *Partition) boundaryOnDisk(o ident.Offset) (first ident.Position, prevCRC uint32) {
 	first, empty := ident.Position{Offset: o, Sequence: p.durable.start.Sequence}, true
-	_, err := p.segments.Headers(o, p.segments.End(), func(b queue.Batch) bool {
+	_, err := p.segments.headers(o, p.segments.end(), func(b queue.Batch) bool {
 		first.Sequence, prevCRC, empty = b.At.Sequence, b.PrevCRC, false
 		return false
 	})
@@ -297,7 +291,6 @@ type folder struct {
 	id    ident.Partition
 }
 
-// folders lists the partitions on disk.
 func (s *Store) folders() (all []folder, err error) {
 	topics, err := s.o.FS.List(s.topicsDir())
 	if err != nil {
@@ -331,7 +324,7 @@ func (s *Store) load(topic string, id ident.Partition) (p *Partition, doubtful b
 		return nil, false, err
 	}
 	err = s.readIdentity(p)
-	_, hasSegments := p.segments.Start()
+	_, hasSegments := p.segments.start()
 	switch {
 	case errors.Is(err, vfs.ErrNotExist) && !hasSegments:
 		return nil, false, nil

@@ -48,7 +48,7 @@ func TestDamageBeforeACut(t *testing.T) {
 	mem := vfstest.NewMemory()
 	_, p, kept := cutLog(t, mem)
 	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
-	require.NoError(t, disk.Flip(p.segments.Name(0), 8, 1))
+	require.NoError(t, disk.Flip(p.segments.name(0), 8, 1))
 	again := reopen(t, testOptions(disk)).Partitions()[0]
 	require.Equal(t, p.StoreID(), again.StoreID())
 	require.Equal(t, kept.End, again.Restored().End)

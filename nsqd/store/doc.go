@@ -1,10 +1,9 @@
 // Package store is the storage of one data directory: one journal and, per partition, the segments,
 // the commit log and the channel state.
 //
-// A submission goes to the journal, and is synced there together with all submissions that arrived
-// during the previous sync. Then it is answered, and only then written to the segments, which checkpoints
-// sync. The package decides nothing about replication: it executes submissions in order and reports
-// when they are durable.
+// A submission goes to the journal, and is synced there together with all submissions that arrived during the previous
+// sync. Then it is answered, and only then written to the segments, which checkpoints sync. The package decides nothing
+// about replication: it executes submissions in order and reports when they are durable.
 //
 // # Invariants
 //
@@ -12,18 +11,16 @@
 //     only after the sync of the journal (with NoSync: after the write).
 //  2. Every other file changes only by writes that are durable in the journal. So recovery may cut
 //     the segments to the lowest cut since the checkpoint and write the rest again from the journal.
-//  3. The end of a partition is the checkpoint's entry plus the replay, never the size of a file. A
-//     failed checksum cuts nothing: the range goes into quarantine, until Repair writes bytes there
-//     that the chain of checksums proves.
+//  3. The end of a partition is the checkpoint's entry plus the replay, never the size of a file. A failed checksum
+//     cuts nothing: the range goes into quarantine, until Repair writes bytes there that the chain of checksums proves.
 //  4. A journal file is reused only after a durable checkpoint includes all its groups. After Open
 //     nothing is acknowledged before the replayed tail was written again and synced, because pages
 //     after a failed sync may be in the cache only.
-//  5. A partition gets a new store id, durably, before it answers anything, if acknowledged bytes are
-//     missing or doubtful. The reasons are: a corrupt journal; a journal that ends before its
-//     acknowledgement record or before the segments; a lost checkpoint; a broken chain; a channel
-//     snapshot older than the checkpoint; unsynced operation and another boot of the machine, unless
-//     the store was closed before it (the checkpoint's clean mark). After a corrupt group, readable
-//     groups are kept as far as they continue the log. Without a checkpoint, the newest groups without
+//  5. A partition gets a new store id, durably, before it answers anything, if acknowledged bytes are missing or
+//     doubtful. The reasons are: a corrupt journal; a journal that ends before its acknowledgement record or before the
+//     segments; a lost checkpoint; a broken chain; a channel snapshot older than the checkpoint; unsynced operation and
+//     another boot of the machine, unless the store was closed before it (the checkpoint's clean mark). After a corrupt
+//     group, readable groups are kept as far as they continue the log. Without a checkpoint, the newest groups without
 //     a gap are kept.
 //  6. After the first error of a write or a sync the store has stopped. It retries nothing and answers
 //     every submission with the error.
@@ -31,7 +28,7 @@
 // # Locks
 //
 // Only SetSync takes Store.modes, over its checkpoints. The others, in this order: Store.order →
-// Partition.files → Store.mu → Partition.mu, and below them the locks of journal, queue and commitlog.
+// Partition.files → Store.mu → Partition.mu, and below them the locks of journal, segments and commitlog.
 // Store.order and Store.mu are held over Journal.Submit: the journal may answer before the submission
 // is in the list of unsynced ones. Partition.files is held over disk calls. No lock is held while a
 // Sink is called, except the journal's own (journal.writing), which guarantees the order of the calls.
@@ -47,7 +44,7 @@
 //	DIR/journal/%016x.log              see package journal; the bodies: record.go
 //	DIR/journal/acknowledged           see package journal
 //	DIR/topics/TOPIC.ID/N/store.json   {"format":1,"store":"…","slot":"…","crc":…}
-//	DIR/topics/TOPIC.ID/N/%020d.seg    see package queue
+//	DIR/topics/TOPIC.ID/N/%020d.seg    batches, one after the other (package queue)
 //	DIR/topics/TOPIC.ID/N/%020d.idx    see package commitlog
 //	DIR/topics/TOPIC.ID/N/channels.snap  see snapshot.go
 //	DIR/trash/TOPIC.ID.N.NANOSECONDS   removed partitions, until a grace time has passed

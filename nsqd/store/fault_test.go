@@ -225,13 +225,13 @@ func TestFlippedBitInSegment(t *testing.T) {
 			break
 		}
 	}
-	base, ok := m.p.segments.Base(victim)
+	base, ok := m.p.segments.base(victim)
 	require.True(t, ok)
 	s := reopen(t, testOptions(mem))
 	good, err := s.Partitions()[1].ReadAt(victim, 1)
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	require.NoError(t, mem.Flip(m.p.segments.Name(base), int64(victim-base)+queue.HeaderSize+3, 1))
+	require.NoError(t, mem.Flip(m.p.segments.name(base), int64(victim-base)+queue.HeaderSize+3, 1))
 	s = reopen(t, testOptions(mem))
 	requireIDs(t, s, storeIDs(w), true)
 	p := s.Partitions()[1]
@@ -319,10 +319,7 @@ func TestKilledWithoutCheckpointAfterACut(t *testing.T) {
 	for range 23 {
 		other.put(t, s, 1, 3000) // enough for the writer, too little for a checkpoint
 	}
-	wait.Until(t, func() bool {
-		_, last := scanChain(first)
-		return last.crc == cut.end().crc
-	}, "the segments have the cut")
+	wait.Until(t, func() bool { return scanChain(first).CRC == cut.end().crc }, "the segments have the cut")
 	cut.put(t, s, 1, 100) // in the journal alone
 	disk := killed(mem)
 	require.NoError(t, s.Close())

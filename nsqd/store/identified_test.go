@@ -87,7 +87,7 @@ func TestIdentitiesAreFoundAgain(t *testing.T) {
 	}
 	require.NoError(t, s.Close())
 
-	flipIn(t, fs, path.Dir(p.segments.Name(0)), "message 240 ")
+	flipIn(t, fs, path.Dir(p.segments.name(0)), "message 240 ")
 	s, _, r = open()
 	require.True(t, r.IdentitiesLost, "a place cannot be read")
 	require.Equal(t, append(append([]queue.IdentifiedPut(nil), all[67:80]...), all[81:]...), r.Identified)
@@ -171,7 +171,7 @@ func TestWhereTheFirstMarkIsLost(t *testing.T) {
 	for range 100 {
 		m.put(t, s, 1, 1500)
 	}
-	wait.Until(t, func() bool { return p.segments.End() > end }, "the segments have the batch")
+	wait.Until(t, func() bool { return p.segments.end() > end }, "the segments have the batch")
 	disk := killed(mem)
 	loseTail(t, disk, 11)
 	require.NoError(t, disk.Remove("data/journal/acknowledged"))

@@ -108,7 +108,7 @@ func TestSegmentsBeyondTheJournal(t *testing.T) {
 	for range 100 {
 		m.put(t, s, 1, 1500)
 	}
-	wait.Until(t, func() bool { return p.segments.End() > m.borders[50].at.Offset }, "the segments have half of the log")
+	wait.Until(t, func() bool { return p.segments.end() > m.borders[50].at.Offset }, "the segments have half of the log")
 	disk := killed(mem)
 	loseTail(t, disk, 10)
 	require.NoError(t, disk.Remove("data/journal/acknowledged"))

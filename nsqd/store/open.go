@@ -168,9 +168,9 @@ func (r *storeRecovery) load(f folder) (*recovery, error) {
 	if doubtful && !known || r.last == nil {
 		d := &p.durable // no other record has its start and end
 		d.start, d.startCRC = p.firstOnDisk()
-		end, last := scanChain(p)
-		rec = newRecovery(p, entry{start: d.start, startCRC: d.startCRC, end: end, committed: d.start, lastCRC: last.crc, lastTimeNS: last.time})
-		p.durable.identities.End = max(end.Offset, 1) // from the start of the log: no other record has the mark
+		last := scanChain(p)
+		rec = newRecovery(p, entry{start: d.start, startCRC: d.startCRC, end: last.End, committed: d.start, lastCRC: last.CRC, lastTimeNS: last.Time})
+		p.durable.identities.End = max(last.End.Offset, 1) // from the start of the log: no other record has the mark
 		rec.touched, rec.overlap = true, true
 	}
 	if r.last != nil && newest(p.durable.history).less(r.last.versions[p.slot]) && !doubtful {
@@ -182,7 +182,6 @@ func (r *storeRecovery) load(f folder) (*recovery, error) {
 	return rec, nil
 }
 
-// group applies one group of the journal.
 func (r *storeRecovery) group(body []byte) error {
 	for len(body) > 0 {
 		rec, n, err := DecodeRecord(body)
@@ -199,8 +198,7 @@ func (r *storeRecovery) group(body []byte) error {
 	return nil
 }
 
-// adopt takes over the batches in the segments beyond the journal's end. An error means that the
-// journal has lost them.
+// adopt takes over the batches in the segments beyond the journal's end. An error means that the journal has lost them.
 func (r *storeRecovery) adopt() (lost error) {
 	for _, rec := range r.order {
 		end := rec.p.durable.end.Offset

@@ -21,7 +21,7 @@ type Partition struct {
 	slot     uint64        // names the folder in the journal and the checkpoint
 	storeID  ident.StoreID // never changes after Open or Create
 	index    *commitlog.Log
-	segments *queue.Segments
+	segments *segments
 	tailMax  int
 	used     atomic.Int64 // last use of the tail; see tails
 
@@ -94,7 +94,7 @@ func (p *Partition) ReleaseRestored() {
 func (p *Partition) Index() *commitlog.Log { return p.index }
 
 // DiskBytes is the size of the segments in bytes.
-func (p *Partition) DiskBytes() int64 { return p.segments.Bytes() }
+func (p *Partition) DiskBytes() int64 { return p.segments.bytes() }
 
 // Start is the first position that the log still has.
 func (p *Partition) Start() ident.Position {
@@ -111,8 +111,7 @@ func (p *Partition) tailStartLocked() ident.Offset {
 	return p.mu.tail[0].At.Offset
 }
 
-// submitted applies a write to the memory before it is durable, so that readers see the newest
-// batches at once.
+// submitted applies a write to the memory before it is durable, so that readers see the newest batches at once.
 func (p *Partition) submitted(w *queue.Write) (cuts uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,8 +21,7 @@ var errCutDuringRead = fmt.Errorf("store: the log was cut during each of %d read
 // batch if there is any, from memory or from the segments. Errors: *queue.Damage for an unreadable
 // range, ErrTrimmed for one before the start. Any goroutine.
 //
-// It may return batches that are not committed, or not even durable. The caller bounds what it
-// uses.
+// It may return batches that are not committed, or not even durable. The caller bounds what it uses.
 func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 	trimmed := false
 	b, err := p.read(max, func() (ident.Offset, int) {
@@ -38,10 +37,9 @@ func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 	return b, err
 }
 
-// ReadDisk is ReadAt from the disk: past the memory tail, the read cache and the page cache (see
-// vfs.ReadDisk). It first writes batches that are durable only in the journal to the segments, and
-// syncs them; batches that are not durable are left out. It waits for the writer, and for a
-// checkpoint in progress. Any goroutine.
+// ReadDisk is ReadAt from the disk: past the memory tail, the read cache and the page cache (see vfs.ReadDisk). It
+// first writes batches that are durable only in the journal to the segments, and syncs them; batches that are not
+// durable are left out. It waits for the writer, and for a checkpoint in progress. Any goroutine.
 func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) {
 	for range readAttempts {
 		if err := p.store.writer.ask(p); err != nil {
@@ -57,7 +55,7 @@ func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) 
 		var err error
 		at, ok := p.boundaryAt(from)
 		if ok {
-			b, err = p.segments.ReadDisk(at, limit, max)
+			b, err = p.segments.readDisk(at, limit, max)
 		}
 		if trimmed := err != nil && at < p.floor(); p.unchanged(cuts) && !trimmed {
 			return b, p.quarantineDamage(err)
@@ -66,8 +64,7 @@ func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) 
 	return nil, fmt.Errorf("%w: %s", errCutDuringRead, p.id)
 }
 
-// ReadSequence is ReadAt from the batch with message n, or from the start of the log if n is
-// older.
+// ReadSequence is ReadAt from the batch with message n, or from the start of the log if n is older.
 func (p *Partition) ReadSequence(n ident.Sequence, max int) ([]queue.Batch, error) {
 	b, err := p.readSequence(n, max)
 	for err == nil && len(b) > 0 && b[0].End.Sequence <= n { // the search stopped early at an error of the disk
@@ -128,7 +125,7 @@ func (p *Partition) fromSegments(from, limit ident.Offset, cuts uint64, max int)
 	if b := p.store.readCache.find(p, cuts, from, max); b != nil {
 		return b, nil
 	}
-	b, err := p.segments.ReadAt(from, limit, max)
+	b, err := p.segments.readAt(from, limit, max)
 	if len(b) > 0 {
 		p.store.readCache.add(run{p, cuts, b})
 	}
@@ -137,7 +134,7 @@ func (p *Partition) fromSegments(from, limit ident.Offset, cuts uint64, max int)
 
 // floor is the start of the log for readers. Retention raises it before it removes the first file.
 func (p *Partition) floor() ident.Offset {
-	first, _ := p.segments.Start()
+	first, _ := p.segments.start()
 	return max(first, p.Start().Offset)
 }
 
@@ -173,8 +170,7 @@ func (p *Partition) boundaryAt(o ident.Offset) (ident.Offset, bool) {
 	return p.scan(o, func(b queue.Batch) bool { return b.At.Offset >= o })
 }
 
-// boundaryOf finds the offset of the batch with message n, or the start of the log if n
-// is older.
+// boundaryOf finds the offset of the batch with message n, or the start of the log if n is older.
 func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 	if start := p.Start(); n < start.Sequence {
 		return p.floor(), true
@@ -182,9 +178,9 @@ func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 	if r, ok := p.index.AtSequence(n); ok {
 		return max(r.Offset, p.floor()), true
 	}
-	from, ok := p.segments.Start()
-	for _, base := range p.segments.Bases() {
-		_, _ = p.segments.Headers(base, p.segments.End(), func(b queue.Batch) bool {
+	from, ok := p.segments.start()
+	for _, base := range p.segments.bases() {
+		_, _ = p.segments.headers(base, p.segments.end(), func(b queue.Batch) bool {
 			if b.At.Sequence <= n {
 				from = base
 			}
@@ -197,15 +193,14 @@ func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 	return p.scan(from, func(b queue.Batch) bool { return b.End.Sequence > n })
 }
 
-// scan searches the headers of one segment and the following ones, for places that the index does
-// not have.
+// scan searches the headers of one segment and the following ones, for places that the index does not have.
 func (p *Partition) scan(o ident.Offset, found func(queue.Batch) bool) (ident.Offset, bool) {
-	base, ok := p.segments.Base(o)
+	base, ok := p.segments.base(o)
 	if !ok {
-		return o, o < p.segments.End() // between files: the read there reports the damage
+		return o, o < p.segments.end() // between files: the read there reports the damage
 	}
 	hit := false
-	at, err := p.segments.Headers(base, p.segments.End(), func(b queue.Batch) bool {
+	at, err := p.segments.headers(base, p.segments.end(), func(b queue.Batch) bool {
 		hit = found(b)
 		return !hit
 	})
@@ -223,13 +218,13 @@ func (p *Partition) lastBefore(end ident.Offset) (queue.Batch, bool) {
 		return b.End.Offset < end
 	}
 	if r, ok := p.index.AtOffset(end - 1); ok && r.End().Offset == end {
-		_, _ = p.segments.Headers(r.Offset, end, visit)
+		_, _ = p.segments.headers(r.Offset, end, visit)
 		if head.End.Offset == end {
 			return head, true
 		}
 	}
-	if base, ok := p.segments.Base(end - 1); ok {
-		_, _ = p.segments.Headers(base, end, visit)
+	if base, ok := p.segments.base(end - 1); ok {
+		_, _ = p.segments.headers(base, end, visit)
 	}
 	return head, head.End.Offset == end
 }

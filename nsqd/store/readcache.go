@@ -17,10 +17,9 @@ const (
 	minRunBytes = 16 << 10
 )
 
-// readCache has the batches that were last read from segments. Channels that drain the same log are at
-// about the same place. The first of them reads the file, checks and decodes it. The others find the
-// batches here, catch up with the first, and stay with it. Batches never change; a cut of the log makes
-// earlier runs invalid (cuts).
+// readCache has the batches that were last read from segments. Channels that drain the same log are at about the same
+// place. The first of them reads the file, checks and decodes it. The others find the batches here, catch up with the
+// first, and stay with it. Batches never change; a cut of the log makes earlier runs invalid (cuts).
 type readCache struct {
 	mu struct {
 		sync.Mutex
@@ -29,7 +28,6 @@ type readCache struct {
 	}
 }
 
-// run is a sequence of adjacent batches.
 type run struct {
 	p       *Partition
 	cuts    uint64 // Partition.mu.cuts before the read

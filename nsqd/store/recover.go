@@ -17,11 +17,10 @@ import (
 // from the journal above it.
 type recovery struct {
 	p         *Partition
-	cut       ident.Position // the segments are valid up to here
-	chain     chainEnd       // the batch that ends at cut
+	cut       ident.Position // the segments are valid up to here; the pending batches follow
+	cutCRC    uint32         // checksum of the batch that ends at cut
 	restarted bool           // the log was restarted, and the segments are ignored
 	touched   bool           // the journal has a record of the partition
-	batches   []queue.Batch  // from cut on, without gaps
 	broken    error          // the first break of the chain; later batches are not applied
 	overlap   bool           // the checkpoint is lost, and the journal begins before the end of the segments
 	wasCut    bool           // the journal has a cut, and the segments may still contain the cut batches
@@ -29,18 +28,11 @@ type recovery struct {
 	doubtful bool // the folder has lost data that is not in the journal
 }
 
-// chainEnd is the end from which the chain of checksums continues.
-type chainEnd struct {
-	crc  uint32
-	time int64 // at least the time of the newest batch
-}
-
 func newRecovery(p *Partition, e entry) *recovery {
 	p.durable.entry = e
-	return &recovery{p: p, cut: e.end, chain: chainEnd{crc: e.lastCRC, time: e.lastTimeNS}}
+	return &recovery{p: p, cut: e.end, cutCRC: e.lastCRC}
 }
 
-// apply applies one record of the journal.
 func (r *recovery) apply(rec Record) error {
 	d := &r.p.durable
 	r.touched = true
@@ -52,7 +44,9 @@ func (r *recovery) apply(rec Record) error {
 	switch rec.Kind {
 	case queue.WriteTruncate, queue.WriteReset:
 		r.wasCut = true
-		r.truncate(rec.At, rec.PrevCRC)
+		if d.cut(rec.At, rec.PrevCRC) && rec.At.Offset < r.cut.Offset {
+			r.cut, r.cutCRC = rec.At, rec.PrevCRC
+		}
 	case queue.WriteRestart:
 		r.wasCut = true
 		r.restart(rec.At, rec.PrevCRC)
@@ -62,35 +56,9 @@ func (r *recovery) apply(rec Record) error {
 }
 
 func (r *recovery) restart(at ident.Position, prevCRC uint32) {
-	r.restarted, r.cut, r.batches, r.overlap = true, at, nil, false
-	r.chain = chainEnd{crc: prevCRC}
-	d := &r.p.durable
-	d.start, d.end, d.committed, d.startCRC = at, at, at, prevCRC
-}
-
-func (r *recovery) truncate(at ident.Position, prevCRC uint32) {
-	d := &r.p.durable
-	if at.Offset >= d.end.Offset {
-		return
-	}
-	time := r.last().time
-	n := len(r.batches)
-	for n > 0 && r.batches[n-1].At.Offset >= at.Offset {
-		n--
-	}
-	r.batches = r.batches[:n]
-	d.end, d.identities = at, d.identities.Cut(at.Offset)
-	if at.Offset < r.cut.Offset {
-		r.cut, r.chain = at, chainEnd{crc: prevCRC, time: time}
-	}
-}
-
-// last is the end of the chain so far.
-func (r *recovery) last() chainEnd {
-	if n := len(r.batches); n > 0 {
-		return chainEnd{crc: r.batches[n-1].CRC, time: r.batches[n-1].Time}
-	}
-	return r.chain
+	r.restarted, r.overlap = true, false
+	r.cut, r.cutCRC = at, prevCRC
+	r.p.durable.restart(at, prevCRC)
 }
 
 // append appends the batches of a record as long as the chain is intact.
@@ -108,52 +76,50 @@ func (r *recovery) append(b []byte) error {
 		if batch.At.Offset > d.end.Offset {
 			r.fillFromSegments(batch)
 		}
-		if batch.At != d.end || batch.PrevCRC != r.last().crc {
+		if batch.At != d.end || batch.PrevCRC != d.lastCRC {
 			r.broken = fmt.Errorf("%w: the chain breaks at offset %d: a batch for offset %d follows", ErrCorrupt, d.end.Offset, batch.At.Offset)
 			return nil
 		}
-		r.batches = append(r.batches, batch)
-		d.end, d.epoch = batch.End, max(d.epoch, batch.Epoch)
+		d.add(batch)
 		b = b[n:]
 	}
 	return nil
 }
 
-// fillFromSegments takes batches that the journal has lost before `to` from the segments, if the
-// chain of checksums proves them: it begins at the known end and ends with the checksum that `to`
-// names.
+// fillFromSegments takes batches that the journal has lost before `to` from the segments, if the chain of checksums
+// proves them: it begins at the known end and ends with the checksum that `to` names.
 func (r *recovery) fillFromSegments(to queue.Batch) {
 	d := &r.p.durable
-	if r.restarted || r.p.segments.End() < to.At.Offset { // after a restart the segments do not count
+	if r.restarted || r.p.segments.end() < to.At.Offset { // after a restart the segments do not count
 		return
 	}
-	at, last := d.end, r.last()
+	at, crc := d.end, d.lastCRC
 	var missing []queue.Batch
 	for at.Offset < to.At.Offset {
-		batches, err := r.p.segments.ReadAt(at.Offset, to.At.Offset, writtenBytes)
+		batches, err := r.p.segments.readAt(at.Offset, to.At.Offset, writtenBytes)
 		if err != nil || len(batches) == 0 {
 			return
 		}
 		for _, b := range batches {
-			if b.At != at || b.PrevCRC != last.crc {
+			if b.At != at || b.PrevCRC != crc {
 				return
 			}
-			at, last = b.End, chainEnd{crc: b.CRC, time: b.Time}
+			at, crc = b.End, b.CRC
 			missing = append(missing, b)
 		}
 	}
-	if at != to.At || last.crc != to.PrevCRC {
+	if at != to.At || crc != to.PrevCRC {
 		return
 	}
-	r.batches = append(r.batches, missing...)
-	d.end = at
+	for _, b := range missing {
+		d.add(b)
+	}
 }
 
-// adopt takes over batches in the segments beyond the journal's end, as far as the chain of
-// checksums proves them, and reports whether there were any. Only writes that are durable in the
-// journal reach the segments, and a torn group never does. So such batches show that the journal
-// has lost groups. After a cut adopt takes none, because the segments may still contain the cut
-// batches.
+// adopt takes over batches in the segments beyond the journal's end, as far as the chain of checksums proves them, and
+// reports whether there were any. Only writes that are durable in the journal reach the segments, and a torn group
+// never does. So such batches show that the journal has lost groups. After a cut adopt takes none, because the segments
+// may still contain the cut batches.
 func (r *recovery) adopt() bool {
 	d := &r.p.durable
 	if r.wasCut || r.overlap || r.broken != nil {
@@ -161,16 +127,16 @@ func (r *recovery) adopt() bool {
 	}
 	before := d.end
 	for d.end.Offset-before.Offset < adoptBytes {
-		batches, err := r.p.segments.ReadAt(d.end.Offset, r.p.segments.End(), writtenBytes)
+		batches, err := r.p.segments.readAt(d.end.Offset, r.p.segments.end(), writtenBytes)
 		if err != nil || len(batches) == 0 {
 			break
 		}
 		for _, b := range batches {
-			if b.At != d.end || b.PrevCRC != r.last().crc {
+			if b.At != d.end || b.PrevCRC != d.lastCRC {
 				return d.end != before
 			}
-			r.batches = append(r.batches, b)
-			d.end, d.epoch, r.touched = b.End, max(d.epoch, b.Epoch), true
+			d.add(b)
+			r.touched = true
 		}
 	}
 	return d.end != before
@@ -187,7 +153,7 @@ const (
 // the journal has everything. A batch above the end was cut again before the segments were synced.
 // Without any segment the first batch is the beginning of the log.
 func (r *recovery) cutToJournal(b queue.Batch) bool {
-	if _, ok := r.p.segments.Start(); !ok {
+	if _, ok := r.p.segments.start(); !ok {
 		r.restart(b.At, b.PrevCRC)
 		return true
 	}
@@ -201,7 +167,8 @@ func (r *recovery) cutToJournal(b queue.Batch) bool {
 	}
 	// The checksum comes from the journal's batch, not from the segments: they may have been cut
 	// and written again since, or their file is empty.
-	r.cut, r.chain, d.end = b.At, chainEnd{crc: b.PrevCRC, time: r.chain.time}, b.At
+	r.cut, r.cutCRC = b.At, b.PrevCRC
+	d.end, d.lastCRC = b.At, b.PrevCRC
 	return true
 }
 
@@ -209,7 +176,7 @@ func (r *recovery) cutToJournal(b queue.Batch) bool {
 // acknowledged bytes are missing or doubtful, if any.
 func (r *recovery) finish() error {
 	p, d := r.p, &r.p.durable
-	if r.touched || p.segments.End() != r.cut.Offset { // something changed since the checkpoint synced it
+	if r.touched || p.segments.end() != r.cut.Offset { // something changed since the checkpoint synced it
 		d.dirty = true
 		if !r.restarted {
 			r.checkSegments()
@@ -217,16 +184,14 @@ func (r *recovery) finish() error {
 		if err := r.cutSegments(); err != nil {
 			return err
 		}
-		if err := p.segments.Write(r.batches); err != nil {
+		if err := p.segments.write(d.pending); err != nil {
 			return err
 		}
 		if d.committed.Offset > d.end.Offset {
 			d.committed = d.end
 		}
-		last := r.last()
-		d.lastCRC, d.lastTimeNS = last.crc, last.time
 	}
-	if o, ok := p.segments.Start(); !ok || o > d.start.Offset { // retention ran after the checkpoint
+	if o, ok := p.segments.start(); !ok || o > d.start.Offset { // retention ran after the checkpoint
 		d.start, d.startCRC = p.firstOnDisk()
 	}
 	r.rebuildIndex()
@@ -237,62 +202,61 @@ func (r *recovery) finish() error {
 func (r *recovery) cutSegments() error {
 	segments, cut := r.p.segments, r.cut.Offset
 	if r.restarted {
-		return segments.Reset()
+		return segments.reset()
 	}
-	if start, ok := segments.Start(); ok && start > cut { // retention has removed everything before the cut
-		return segments.BeginAt(cut)
+	if start, ok := segments.start(); ok && start > cut { // retention has removed everything before the cut
+		return segments.beginAt(cut)
 	}
-	if err := segments.Truncate(cut); err != nil || segments.End() >= cut {
+	if err := segments.truncate(cut); err != nil || segments.end() >= cut {
 		return err
 	}
-	return segments.Reset() // only batches before the start were left
+	return segments.reset() // only batches before the start were left
 }
 
 // checkSegments compares the segments at the cut with the chain. A header that cannot be read
 // proves nothing and cuts nothing.
 func (r *recovery) checkSegments() {
 	p, d := r.p, &r.p.durable
-	if end := max(p.segments.End(), d.start.Offset); end < r.cut.Offset {
+	if end := max(p.segments.end(), d.start.Offset); end < r.cut.Offset {
 		r.broken = fmt.Errorf("%w: the segments end at offset %d, %d was acknowledged", ErrCorrupt, end, r.cut.Offset)
-		r.batches = nil
-		r.cut, r.chain = scanChain(p)
-		d.end = r.cut
+		last := scanChain(p)
+		r.cut, r.cutCRC = last.End, last.CRC
+		d.pending, d.end, d.lastCRC, d.lastTimeNS = nil, last.End, last.CRC, last.Time
 		return
 	}
 	head, ok := p.lastBefore(r.cut.Offset)
 	if !ok || r.cut.Offset == d.start.Offset {
 		return
 	}
-	if head.CRC != r.chain.crc {
-		r.broken = fmt.Errorf("%w: the segments' batch before offset %d has checksum %08x, not %08x", ErrCorrupt, r.cut.Offset, head.CRC, r.chain.crc)
-		r.batches, d.end, r.chain.crc = nil, r.cut, head.CRC
+	if head.CRC != r.cutCRC {
+		r.broken = fmt.Errorf("%w: the segments' batch before offset %d has checksum %08x, not %08x", ErrCorrupt, r.cut.Offset, head.CRC, r.cutCRC)
+		d.pending, d.end, d.lastCRC, r.cutCRC = nil, r.cut, head.CRC, head.CRC
 	}
 }
 
-// scanChain finds the end of the segments' batches when no other record has it: it follows the
-// headers of the last file as far as they continue each other.
-func scanChain(p *Partition) (end ident.Position, last chainEnd) {
-	bases, found := p.segments.Bases(), false
-	for i := len(bases) - 1; i >= 0; i-- {
-		_, _ = p.segments.Headers(bases[i], p.segments.End(), func(b queue.Batch) bool {
-			if found && (b.PrevCRC != last.crc || b.At != end) {
+// scanChain finds the last batch of the segments when no other record has it: it follows the headers of the last file as
+// far as they continue each other.
+func scanChain(p *Partition) (last queue.Batch) {
+	for _, base := range slices.Backward(p.segments.bases()) {
+		found := false
+		_, _ = p.segments.headers(base, p.segments.end(), func(b queue.Batch) bool {
+			if found && (b.PrevCRC != last.CRC || b.At != last.End) {
 				return false
 			}
-			end, last, found = b.End, chainEnd{crc: b.CRC, time: b.Time}, true
+			last, found = b, true
 			return true
 		})
 		if found {
-			return end, last
+			return last
 		}
 	}
-	return p.durable.start, chainEnd{crc: p.durable.startCRC}
+	return queue.Batch{End: p.durable.start, CRC: p.durable.startCRC}
 }
 
-// rebuildIndex brings the commit log in line with the log. It keeps the records up to the newest
-// one that names the very batch in the segments (equal checksums mean equal prefixes), and rebuilds
-// the rest from the headers. An interrupted checkpoint may have left sectors of the index from a
-// cut that was itself lost, among others. So records above the committed end, below which no cut
-// ever happens, must also continue each other.
+// rebuildIndex brings the commit log in line with the log. It keeps the records up to the newest one that names the
+// very batch in the segments (equal checksums mean equal prefixes), and rebuilds the rest from the headers. An
+// interrupted checkpoint may have left sectors of the index from a cut that was itself lost, among others. So records
+// above the committed end, below which no cut ever happens, must also continue each other.
 func (r *recovery) rebuildIndex() {
 	p, d := r.p, &r.p.durable
 	p.index.TruncateAtGap(d.committed.Offset)
@@ -320,7 +284,7 @@ func (r *recovery) rebuildIndex() {
 		p.index.Restart(d.start)
 	}
 	for at := p.index.End().Offset; at < d.end.Offset; {
-		next, err := p.segments.Headers(at, d.end.Offset, func(b queue.Batch) bool {
+		next, err := p.segments.headers(at, d.end.Offset, func(b queue.Batch) bool {
 			p.index.Append(indexRecord(b))
 			d.dirty = true
 			return true
@@ -336,7 +300,7 @@ func (r *recovery) rebuildIndex() {
 
 // nextBase is the beginning of the segment after offset o, 0 if o is in the last one.
 func nextBase(p *Partition, o ident.Offset) ident.Offset {
-	for _, base := range p.segments.Bases() {
+	for _, base := range p.segments.bases() {
 		if base > o {
 			return base
 		}
@@ -347,10 +311,10 @@ func nextBase(p *Partition, o ident.Offset) ident.Offset {
 func (r *recovery) agrees(last commitlog.Record) bool {
 	end := last.End().Offset
 	if end == r.cut.Offset {
-		return last.CRC == r.chain.crc
+		return last.CRC == r.cutCRC
 	}
 	agrees := false
-	_, _ = r.p.segments.Headers(last.Offset, end, func(b queue.Batch) bool {
+	_, _ = r.p.segments.headers(last.Offset, end, func(b queue.Batch) bool {
 		agrees = b.CRC == last.CRC && b.End == last.End()
 		return false
 	})
@@ -368,11 +332,10 @@ func indexRecord(b queue.Batch) commitlog.Record {
 // recentBytes bounds the bytes that start-up reads to find the newest puts.
 const recentBytes = 256 << 20
 
-// restore sets the state that the replica's machine starts from, with at least `puts` recent puts
-// of any time.
+// restore sets the state that the replica's machine starts from, with at least `puts` recent puts of any time.
 func (p *Partition) restore(puts int) {
 	d := &p.durable
-	d.pending = nil
+	d.pending, d.pendingBytes = nil, 0
 	p.mu.states = d.history
 	p.mu.restored = queue.Restored{
 		Epoch: d.epoch, End: d.end, LastCRC: d.lastCRC, KnownCommitted: d.committed,
@@ -407,7 +370,7 @@ func (p *Partition) recentPuts(any int) []queue.RecentPut {
 	}
 	var puts []queue.RecentPut
 	// Damage ends the list early; repeats of the other puts are then not recognised.
-	_, _ = p.segments.Headers(from, d.end.Offset, func(b queue.Batch) bool {
+	_, _ = p.segments.headers(from, d.end.Offset, func(b queue.Batch) bool {
 		if !b.Request.IsZero() {
 			puts = append(puts, queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End})
 		}

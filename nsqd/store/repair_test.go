@@ -26,7 +26,7 @@ func longLog(t *testing.T) (*vfstest.Memory, *Partition, []queue.Batch) {
 	w.cond.L = &w.mu
 	w.note()
 	var sent []queue.Batch
-	for p.segments.Bytes() < 4*testOptions(mem).SegmentBytes {
+	for p.segments.bytes() < 4*testOptions(mem).SegmentBytes {
 		d := queue.NewDraft(0)
 		_ = d.AddMessage(queue.Message{Body: make([]byte, 500+w.rng.IntN(1000))})
 		b := w.models[0].batch(w.rng, d.Draft(ident.RequestID{Producer: 7, N: uint64(len(sent) + 1)}))
@@ -42,9 +42,9 @@ func longLog(t *testing.T) (*vfstest.Memory, *Partition, []queue.Batch) {
 
 func (p *Partition) fileOf(t *testing.T, b queue.Batch) (name string, at int64) {
 	t.Helper()
-	base, ok := p.segments.Base(b.At.Offset)
+	base, ok := p.segments.base(b.At.Offset)
 	require.True(t, ok)
-	return p.segments.Name(base), int64(b.At.Offset - base)
+	return p.segments.name(base), int64(b.At.Offset - base)
 }
 
 // repairAll reads the log from the start and repairs damaged ranges with the sent batches. It

@@ -72,8 +72,8 @@ func TestSegmentsFillTheJournal(t *testing.T) {
 	for range 4 {
 		m.put(t, s, 15, 3000)
 	}
-	wait.Until(t, func() bool { return p.segments.End() >= m.borders[30].at.Offset }, "the segments have the batch behind the decayed one")
-	held := p.segments.End()
+	wait.Until(t, func() bool { return p.segments.end() >= m.borders[30].at.Offset }, "the segments have the batch behind the decayed one")
+	held := p.segments.end()
 	disk := killed(mem)
 	flipIn(t, disk, "data/journal", "the bit that decays")
 	o.FS = disk
@@ -150,7 +150,7 @@ func TestDamagedSnapshot(t *testing.T) {
 	for range 3 {
 		m.put(t, s, 15, 3000)
 	}
-	wait.Until(t, func() bool { return p.segments.End() > 0 }, "the segments have a batch")
+	wait.Until(t, func() bool { return p.segments.end() > 0 }, "the segments have a batch")
 	m.put(t, s, 2, 3000)
 	for i := range uint64(20) {
 		disk := mem.CrashClone(rand.New(rand.NewPCG(i, 2)))

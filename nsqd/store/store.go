@@ -65,15 +65,13 @@ type Options struct {
 	// Doubt, if not nil, is a reason why the directory may lack data that was acknowledged from it
 	// (it was restored from a copy). Every partition then gets a new store id.
 	Doubt error
-	// Compact combines a full version of the channel state and its deltas into one full version. It
-	// is optional. The writer calls it at a checkpoint, without a lock of the caller's, when deltas
-	// have accumulated.
+	// Compact combines a full version of the channel state and its deltas into one full version. It is optional. The
+	// writer calls it at a checkpoint, without a lock of the caller's, when deltas have accumulated.
 	Compact func(topic string, id ident.Partition, versions []queue.StateVersion) (full []byte, ok bool)
 }
 
-// Sink receives the completion of submissions. It is called from the journal's goroutine, or with
-// NoSync from the goroutine that calls Flush, once at a time. It must not block. An error is
-// final: the store has stopped.
+// Sink receives the completion of submissions. It is called from the journal's goroutine, or with NoSync from the
+// goroutine that calls Flush, once at a time. It must not block. An error is final: the store has stopped.
 type Sink interface{ Synced(token uint64, err error) }
 
 // Submission is the writes of one partition.
@@ -135,16 +133,14 @@ func (s *Store) FreeBytes() (uint64, error) { return s.o.FS.FreeBytes(s.o.Dir) }
 // that it has written to the journal.
 func (s *Store) Journalled() (syncs, bytes int64) { return s.journal.Written() }
 
-// Synced reports whether all later writes are synced to the disk before they are
-// acknowledged.
+// Synced reports whether all later writes are synced to the disk before they are acknowledged.
 func (s *Store) Synced() bool { return !s.noSync.Load() }
 
 // SetSync decides whether acknowledged data is synced to the disk from its return on, or
 // left in the page cache (Options.Mixed). It makes a checkpoint or two and waits for them.
 //
-// A checkpoint states whether the groups after it survive a power cut. So it states "not
-// synced" before the first group without a sync, and "synced" only when a checkpoint that
-// followed the last such group is durable.
+// A checkpoint states whether the groups after it survive a power cut. So it states "not synced" before the first group
+// without a sync, and "synced" only when a checkpoint that followed the last such group is durable.
 func (s *Store) SetSync(on bool) error {
 	s.modes.Lock()
 	defer s.modes.Unlock()
@@ -197,9 +193,8 @@ func (s *Store) fail(err error) {
 	s.journal.Fail(err)
 }
 
-// Checkpoint writes everything that is durable to the segments, syncs them, and lets the journal
-// reuse its files. The store also does it by itself, every CheckpointBytes. Errors: errClosed, or
-// the error that stopped the store.
+// Checkpoint writes everything that is durable to the segments, syncs them, and lets the journal reuse its files. The
+// store also does it by itself, every CheckpointBytes. Errors: errClosed, or the error that stopped the store.
 func (s *Store) Checkpoint() error { return s.writer.ask(nil) }
 
 // Close answers all submissions, makes a checkpoint unless the store has stopped, and closes the

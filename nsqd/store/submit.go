@@ -37,14 +37,12 @@ func (e *encoder) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Queue submits writes without a disk call, in the order of the calls. Exactly one call of
-// sink.Synced(token) follows, perhaps before Queue returns: when all submissions so far are durable,
-// or with the error that stopped the store. flush reports that a call of Flush must follow. Readers
-// see the batches at once. The caller may reuse the slices of subs on return, but must never change
-// the batches' bytes.
+// Queue submits writes without a disk call, in the order of the calls. Exactly one call of sink.Synced(token) follows,
+// perhaps before Queue returns: when all submissions so far are durable, or with the error that stopped the store.
+// flush reports that a call of Flush must follow. Readers see the batches at once. The caller may reuse the slices of
+// subs on return, but must never change the batches' bytes.
 //
-// Batches must continue at the end of their partition. It panics otherwise: that is a programmer's
-// error.
+// Batches must continue at the end of their partition. It panics otherwise: that is a programmer's error.
 func (s *Store) Queue(subs []Submission, sink Sink, token uint64) (flush bool) {
 	if !s.queue(subs, sink, token) {
 		sink.Synced(token, errClosed)

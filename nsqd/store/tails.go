@@ -26,7 +26,6 @@ func (p *Partition) chargeLocked(bytes int) {
 	p.store.tails.bytes.Add(int64(bytes))
 }
 
-// use records a write or a read of the tail.
 func (p *Partition) use() { p.used.Store(p.store.tails.uses.Add(1)) }
 
 // trimTails brings the tails an eighth below the bound when they exceed it, so that it does not run

@@ -96,7 +96,7 @@ func TestStartAtAnEmptySegment(t *testing.T) {
 	m := &model{p: p, borders: []border{{}}}
 	m.put(t, s, 20, 3000)
 	require.NoError(t, s.Checkpoint())
-	bases := p.segments.Bases()
+	bases := p.segments.bases()
 	newest := bases[len(bases)-1]
 	require.NoError(t, p.TrimHead(m.end().at))
 	require.Equal(t, newest, p.Start().Offset)
@@ -145,7 +145,7 @@ func TestStartWhileTrimming(t *testing.T) {
 func (m *model) checkpoint(t *testing.T, s *Store) {
 	wait.Until(t, func() bool {
 		require.NoError(t, s.Checkpoint())
-		return m.p.segments.End() == m.end().at.Offset
+		return m.p.segments.end() == m.end().at.Offset
 	}, "the segments have the whole log")
 }
 
@@ -192,7 +192,7 @@ func TestTrimThenPowerCut(t *testing.T) {
 	m.put(t, s, 5, 3000)
 	require.NoError(t, s.Checkpoint())
 	m.put(t, s, 24, 3000) // too little for a checkpoint
-	wait.Until(t, func() bool { return p.segments.End() > 2*24<<10 }, "two segments are full")
+	wait.Until(t, func() bool { return p.segments.end() > 2*24<<10 }, "two segments are full")
 
 	armed.Store(true)
 	require.NoError(t, p.TrimHead(m.end().at))
@@ -322,10 +322,10 @@ func TestTrimWhoseSyncFails(t *testing.T) {
 	m.put(t, s, 20, 3000)
 	require.NoError(t, s.Checkpoint()) // files 0 and 1 and so on are durable
 	m.checkpoint(t, s)
-	id, bases := p.StoreID(), len(p.segments.Bases())
+	id, bases := p.StoreID(), len(p.segments.bases())
 	m.put(t, s, 40, 3000) // in new files, their entries not synced yet
 	submit(t, s, p, queue.Write{Kind: queue.WriteCommitted, At: m.end().at})
-	wait.Until(t, func() bool { return len(p.segments.Bases()) > bases }, "the writer has begun a new segment")
+	wait.Until(t, func() bool { return len(p.segments.bases()) > bases }, "the writer has begun a new segment")
 	acked := m.end()
 	g.mu.Lock() // the journal may be creating a file
 	g.dir = p.dir

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// gatherBytes is the number of bytes of a partition that collect before they are written to the
-	// segments.
+	// gatherBytes is the number of bytes of a partition that collect before they are written to the segments.
 	gatherBytes = 64 << 10
 	// gatherWorks is the number of submissions after which the writer processes them even if they
 	// are small. Waking it for each submission cost a thread switch per group.
@@ -123,16 +122,14 @@ func (w *writer) close() error {
 	return w.s.Err()
 }
 
-// awaited reports whether a caller has requested a checkpoint or the close since run last took
-// the requests.
+// awaited reports whether a caller has requested a checkpoint or the close since run last took the requests.
 func (w *writer) awaited() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.closing || slices.ContainsFunc(w.mu.requests, forCheckpoint)
 }
 
-// run applies submissions and makes checkpoints until close. Started by Store.Open, waited for by
-// close.
+// run applies submissions and makes checkpoints until close. Started by Store.Open, waited for by close.
 func (w *writer) run() {
 	defer w.done.Done()
 	var spare []*pendingSubmit
@@ -156,7 +153,7 @@ func (w *writer) run() {
 				continue
 			}
 			if err == nil {
-				err = r.p.afterFlush(r.p.segments.Sync)
+				err = r.p.afterFlush(r.p.segments.sync)
 			}
 			r.answer <- err
 		}
@@ -207,11 +204,15 @@ func (p *Partition) apply(o *pendingWrite, batches []queue.Batch) error {
 	d.note(w)
 	switch w.Kind {
 	case queue.WriteTruncate, queue.WriteReset:
-		if err := p.truncate(w.At, w.PrevCRC); err != nil {
-			return err
+		if d.cut(w.At, w.PrevCRC) && p.segments.end() > w.At.Offset {
+			if err := p.segments.truncate(w.At.Offset); err != nil {
+				return err
+			}
 		}
 	case queue.WriteRestart:
-		if err := p.restart(w.At, w.PrevCRC); err != nil {
+		d.restart(w.At, w.PrevCRC)
+		d.identities = queue.IdentityMark{}
+		if err := p.segments.reset(); err != nil {
 			return err
 		}
 	}
@@ -248,30 +249,24 @@ func (d *durableState) add(b queue.Batch) {
 	d.epoch = max(d.epoch, b.Epoch)
 }
 
-// truncate cuts the pending batches and the segments. The record carries the checksum with which
-// the log then ends, so that the cut does not depend on a read.
-func (p *Partition) truncate(at ident.Position, prevCRC uint32) error {
-	d := &p.durable
+// cut drops the pending batches at or above a position, unless the log ends before it. The record carries the checksum
+// with which the log then ends, so that the cut does not depend on a read.
+func (d *durableState) cut(at ident.Position, prevCRC uint32) bool {
 	if at.Offset >= d.end.Offset {
-		return nil
+		return false
 	}
 	for n := len(d.pending); n > 0 && d.pending[n-1].At.Offset >= at.Offset; n-- {
 		d.pendingBytes -= len(d.pending[n-1].Bytes)
 		d.pending = d.pending[:n-1]
 	}
 	d.end, d.lastCRC, d.identities = at, prevCRC, d.identities.Cut(at.Offset)
-	if p.segments.End() <= at.Offset {
-		return nil
-	}
-	return p.segments.Truncate(at.Offset)
+	return true
 }
 
-func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
-	d := &p.durable
+func (d *durableState) restart(at ident.Position, prevCRC uint32) {
 	d.pending, d.pendingBytes = nil, 0 // releases the array: thousands of partitions would keep one each
 	d.start, d.end, d.committed = at, at, at
-	d.lastCRC, d.startCRC, d.identities = prevCRC, prevCRC, queue.IdentityMark{}
-	return p.segments.Reset()
+	d.lastCRC, d.startCRC = prevCRC, prevCRC
 }
 
 // flush writes the pending batches to the page cache of the segments and, if enough records have
@@ -281,7 +276,7 @@ func (p *Partition) flush() error {
 	if len(d.pending) == 0 {
 		return nil
 	}
-	if err := p.segments.Write(d.pending); err != nil {
+	if err := p.segments.write(d.pending); err != nil {
 		return err
 	}
 	d.pending, d.pendingBytes = nil, 0
@@ -403,7 +398,7 @@ func (p *Partition) syncFiles(s *Store) error {
 	if err := p.flush(); err != nil {
 		return err
 	}
-	if err := p.segments.Sync(); err != nil {
+	if err := p.segments.sync(); err != nil {
 		return err
 	}
 	if err := p.index.Flush(d.end.Offset); err != nil {

@@ -160,7 +160,6 @@ func (of *producer) push(p queue.RecentPut, nowMS, sinceMS int64) {
 	}
 }
 
-// newest is when the newest put was appended here.
 func (of *producer) newest() int64 { return of.order[len(of.order)-1].atMS }
 
 func (of *producer) truncate(o ident.Offset) {

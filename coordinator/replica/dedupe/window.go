@@ -1,6 +1,8 @@
 package dedupe
 
 import (
+	"sync/atomic"
+
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -111,7 +113,6 @@ func (d *Window) Stamp(nowMS int64) queue.Clock {
 	return max(stampAt(d.Clock(nowMS)), d.newest())
 }
 
-// newest is the clock of the newest batch with identities.
 func (d *Window) newest() queue.Clock {
 	if d.Len() == 0 {
 		return d.forgotten
@@ -163,8 +164,7 @@ func (d *Window) push(e identified) {
 // Len is the number of messages with identities.
 func (d *Window) Len() int { return d.entries.len() }
 
-// Full reports whether that many further messages with identities would exceed the bound, or the budget of the
-// broker.
+// Full reports whether that many further messages with identities would exceed the bound, or the budget of the broker.
 func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound || d.budget.full(fresh) }
 
 // Oldest is where the batch of the oldest message begins; false if there is none.
@@ -175,7 +175,6 @@ func (d *Window) Oldest() (at ident.Offset, some bool) {
 	return d.entries.oldest().at, true
 }
 
-// forgetOldest removes the oldest entry.
 func (d *Window) forgetOldest() {
 	e := d.entries.oldest()
 	d.below, d.forgotten = e.end, max(d.forgotten, e.clock)
@@ -306,3 +305,28 @@ func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
 	}
 	return r
 }
+
+// Budget counts the identities of all windows of one broker, so that they are bounded together. Any goroutine may use
+// it. A nil one bounds nothing.
+type Budget struct {
+	most int64
+	used atomic.Int64
+}
+
+// budgetSlack: a broker keeps this multiple of its budget before it drops identities that are in their window. The leaders
+// refuse more than the budget, but those of the partitions that it follows are other brokers, whose own budgets may
+// have room.
+const budgetSlack = 2
+
+// NewBudget makes a budget of this many identities.
+func NewBudget(most int) *Budget { return &Budget{most: int64(most)} }
+
+func (b *Budget) add(n int) {
+	if b != nil {
+		b.used.Add(int64(n))
+	}
+}
+
+func (b *Budget) full(fresh int) bool { return b != nil && b.used.Load()+int64(fresh) > b.most }
+
+func (b *Budget) exceeded() bool { return b != nil && b.used.Load() > budgetSlack*b.most }

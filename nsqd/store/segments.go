@@ -1,4 +1,4 @@
-package queue
+package store
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // writeBufferBytes is the number of bytes of batches that one write gathers.
@@ -22,13 +23,12 @@ var writeBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const segmentSuffix = ".seg"
 
-// Segments are the files with a partition's batches, without gaps: file %020d.seg begins at the offset
-// in its name.
+// segments are the files with a partition's batches, without gaps: file %020d.seg begins at the offset in its name.
 //
 // Write, Truncate, Reset, TrimHead, Repair and Sync run in one goroutine at a time, concurrently with
 // readers. If a range is cut during a read, only the checksums protect the reader: the caller reads below
 // ends that may be cut, or checks again after the read.
-type Segments struct {
+type segments struct {
 	fs       vfs.FS
 	files    *vfs.Cache
 	dir      string
@@ -48,29 +48,14 @@ type segment struct {
 
 func (s segment) end() ident.Offset { return s.base + ident.Offset(s.size) }
 
-// Damage is a range of the log that cannot be read: its bytes fail their checksums, or the disk returns
-// an error. No byte of it was served, and nothing was cut because of it.
-type Damage struct {
-	From, To ident.Offset // To is an estimate unless the index has the batch
-	Err      error
-}
-
-// Error names the range.
-func (d *Damage) Error() string {
-	return fmt.Sprintf("queue: offsets %d to %d are damaged: %v", d.From, d.To, d.Err)
-}
-
-// Unwrap returns the cause: ErrCorrupt, errTorn or an error of the disk.
-func (d *Damage) Unwrap() error { return d.Err }
-
-// OpenSegments lists the segments in dir. A write begins a new file when the last one has maxBytes,
+// openSegments lists the segments in dir. A write begins a new file when the last one has maxBytes,
 // and at a batch from NewFile.
-func OpenSegments(fs vfs.FS, files *vfs.Cache, dir string, maxBytes int64) (*Segments, error) {
-	s := &Segments{fs: fs, files: files, dir: dir, maxBytes: maxBytes, unsynced: map[ident.Offset]struct{}{}}
+func openSegments(fs vfs.FS, files *vfs.Cache, dir string, maxBytes int64) (*segments, error) {
+	s := &segments{fs: fs, files: files, dir: dir, maxBytes: maxBytes, unsynced: map[ident.Offset]struct{}{}}
 	s.dirUnsynced = true // removals of a killed process may be in the page cache only
 	names, err := fs.List(dir)
 	if err != nil {
-		return nil, fmt.Errorf("queue: list %s: %w", dir, err)
+		return nil, fmt.Errorf("store: list %s: %w", dir, err)
 	}
 	for _, name := range names {
 		digits, ok := strings.CutSuffix(name, segmentSuffix)
@@ -80,32 +65,31 @@ func OpenSegments(fs vfs.FS, files *vfs.Cache, dir string, maxBytes int64) (*Seg
 		}
 		st, err := fs.Stat(path.Join(dir, name))
 		if err != nil {
-			return nil, fmt.Errorf("queue: %w", err)
+			return nil, fmt.Errorf("store: %w", err)
 		}
 		s.mu.list = append(s.mu.list, segment{ident.Offset(base), st.Size})
 	}
 	return s, nil
 }
 
-// Name is the path of the file that begins at base.
-func (s *Segments) Name(base ident.Offset) string {
+func (s *segments) name(base ident.Offset) string {
 	return path.Join(s.dir, fmt.Sprintf("%020d%s", int64(base), segmentSuffix))
 }
 
-func (s *Segments) segments() []segment {
+func (s *segments) segments() []segment {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.mu.list
 }
 
-func (s *Segments) set(list []segment) {
+func (s *segments) set(list []segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.list = list
 }
 
-// Start is the first offset of the first file, false if there is no file.
-func (s *Segments) Start() (ident.Offset, bool) {
+// start is the first offset of the first file, false if there is no file.
+func (s *segments) start() (ident.Offset, bool) {
 	list := s.segments()
 	if len(list) == 0 {
 		return 0, false
@@ -113,8 +97,8 @@ func (s *Segments) Start() (ident.Offset, bool) {
 	return list[0].base, true
 }
 
-// HeadEnd is the end of the first file, false if there is no second one.
-func (s *Segments) HeadEnd() (ident.Offset, bool) {
+// headEnd is the end of the first file, false if there is no second one.
+func (s *segments) headEnd() (ident.Offset, bool) {
 	list := s.segments()
 	if len(list) < 2 {
 		return 0, false
@@ -122,8 +106,8 @@ func (s *Segments) HeadEnd() (ident.Offset, bool) {
 	return list[0].end(), true
 }
 
-// End is the end of the last file, 0 without files.
-func (s *Segments) End() ident.Offset {
+// end is the end of the last file, 0 without files.
+func (s *segments) end() ident.Offset {
 	list := s.segments()
 	if len(list) == 0 {
 		return 0
@@ -131,8 +115,7 @@ func (s *Segments) End() ident.Offset {
 	return list[len(list)-1].end()
 }
 
-// Bytes is the size of all files.
-func (s *Segments) Bytes() int64 {
+func (s *segments) bytes() int64 {
 	n := int64(0)
 	for _, g := range s.segments() {
 		n += g.size
@@ -140,14 +123,14 @@ func (s *Segments) Bytes() int64 {
 	return n
 }
 
-// Write appends batches to the page cache. They must continue at End; without any file they may
+// write appends batches to the page cache. They must continue at End; without any file they may
 // begin anywhere. It panics otherwise, because that is a programming error.
-func (s *Segments) Write(batches []Batch) error {
+func (s *segments) write(batches []queue.Batch) error {
 	for len(batches) > 0 {
 		list := s.segments()
 		at := batches[0].At.Offset
 		if len(list) > 0 && list[len(list)-1].end() != at {
-			panic(fmt.Sprintf("queue: write at %d into segments that end at %d", at, list[len(list)-1].end()))
+			panic(fmt.Sprintf("store: write at %d into segments that end at %d", at, list[len(list)-1].end()))
 		}
 		if len(list) == 0 || list[len(list)-1].size >= s.maxBytes || batches[0].BeginsFile() && list[len(list)-1].size > 0 {
 			if err := s.begin(at); err != nil {
@@ -166,7 +149,7 @@ func (s *Segments) Write(batches []Batch) error {
 }
 
 // writeSome writes the batches that fit into one call and one file, and returns their number.
-func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
+func (s *segments) writeSome(list []segment, batches []queue.Batch) (int, error) {
 	last := list[len(list)-1]
 	b, n := batches[0].Bytes, 1 // a large batch is written without a copy
 	if len(b) < writeBufferBytes {
@@ -180,7 +163,7 @@ func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
 		*buf = b
 	}
 	if err := s.writeAt(last, b, last.end()); err != nil {
-		return 0, fmt.Errorf("queue: write %s: %w", s.Name(last.base), err)
+		return 0, fmt.Errorf("store: write %s: %w", s.name(last.base), err)
 	}
 	list = slices.Clone(list)
 	list[len(list)-1].size += int64(len(b))
@@ -189,9 +172,9 @@ func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
 }
 
 // writeAt writes b into a file, at an offset of the log.
-func (s *Segments) writeAt(g segment, b []byte, at ident.Offset) error {
+func (s *segments) writeAt(g segment, b []byte, at ident.Offset) error {
 	s.unsynced[g.base] = struct{}{}
-	return s.files.Use(s.Name(g.base), func(f vfs.File) error {
+	return s.files.Use(s.name(g.base), func(f vfs.File) error {
 		from := int64(at - g.base)
 		_, err := f.WriteAt(b, from)
 		if err == nil {
@@ -201,9 +184,9 @@ func (s *Segments) writeAt(g segment, b []byte, at ident.Offset) error {
 	})
 }
 
-// Truncate cuts the tail at end. The cut is durable after Sync. Until then a power cut may leave
+// truncate cuts the tail at end. The cut is durable after Sync. Until then a power cut may leave
 // more bytes or, after later writes, other bytes; recovery cuts again.
-func (s *Segments) Truncate(end ident.Offset) error {
+func (s *segments) truncate(end ident.Offset) error {
 	list := slices.Clone(s.segments())
 	for n := len(list); n > 0 && list[n-1].base >= end; n-- {
 		if n == 1 && list[0].base == end {
@@ -221,20 +204,19 @@ func (s *Segments) Truncate(end ident.Offset) error {
 		s.set(list)
 		last := list[n-1]
 		s.unsynced[last.base] = struct{}{}
-		if err := s.files.Use(s.Name(last.base), func(f vfs.File) error { return f.Truncate(last.size) }); err != nil {
-			return fmt.Errorf("queue: cut %s: %w", s.Name(last.base), err)
+		if err := s.files.Use(s.name(last.base), func(f vfs.File) error { return f.Truncate(last.size) }); err != nil {
+			return fmt.Errorf("store: cut %s: %w", s.name(last.base), err)
 		}
 	}
 	return nil
 }
 
-// Reset removes all files. The next Write may begin anywhere.
-func (s *Segments) Reset() error { return s.Truncate(-1) }
+// reset removes all files. The next Write may begin anywhere.
+func (s *segments) reset() error { return s.truncate(-1) }
 
-// BeginAt removes all files, so that the log begins at an offset below the first one. It makes an empty
-// file for that offset durable before it removes the others: a power cut leaves either the new start
-// or the old files.
-func (s *Segments) BeginAt(at ident.Offset) error {
+// beginAt removes all files, so that the log begins at an offset below the first one. It makes an empty file for that
+// offset durable before it removes the others: a power cut leaves either the new start or the old files.
+func (s *segments) beginAt(at ident.Offset) error {
 	if err := s.begin(at); err != nil {
 		return err
 	}
@@ -242,29 +224,28 @@ func (s *Segments) BeginAt(at ident.Offset) error {
 		return err
 	}
 	s.set(append([]segment{{base: at}}, s.segments()...))
-	return s.Truncate(at)
+	return s.truncate(at)
 }
 
-// begin creates an empty file.
-func (s *Segments) begin(at ident.Offset) error {
-	if err := s.files.Create(s.Name(at)); err != nil {
-		return fmt.Errorf("queue: %w", err)
+func (s *segments) begin(at ident.Offset) error {
+	if err := s.files.Create(s.name(at)); err != nil {
+		return fmt.Errorf("store: %w", err)
 	}
 	s.dirUnsynced = true
 	return nil
 }
 
-func (s *Segments) remove(base ident.Offset) error {
+func (s *segments) remove(base ident.Offset) error {
 	delete(s.unsynced, base)
 	s.dirUnsynced = true
-	if err := s.files.Remove(s.Name(base)); err != nil {
-		return fmt.Errorf("queue: %w", err)
+	if err := s.files.Remove(s.name(base)); err != nil {
+		return fmt.Errorf("store: %w", err)
 	}
 	return nil
 }
 
-// StartAfterTrim is the start of the log after TrimHead, false if TrimHead would remove nothing.
-func (s *Segments) StartAfterTrim(below ident.Offset) (ident.Offset, bool) {
+// startAfterTrim is the start of the log after TrimHead, false if TrimHead would remove nothing.
+func (s *segments) startAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	list := s.segments()
 	n := 0
 	for n+1 < len(list) && list[n].end() <= below {
@@ -276,10 +257,9 @@ func (s *Segments) StartAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	return list[n].base, true
 }
 
-// TrimHead removes the files that are completely below an offset, except the last file. It syncs the
-// directory before and after each removal, so no power cut leaves a gap, or the removal without the file
-// that follows.
-func (s *Segments) TrimHead(below ident.Offset) error {
+// trimHead removes the files that are completely below an offset, except the last file. It syncs the directory before
+// and after each removal, so no power cut leaves a gap, or the removal without the file that follows.
+func (s *segments) trimHead(below ident.Offset) error {
 	for list := s.segments(); len(list) > 1 && list[0].end() <= below; list = s.segments() {
 		if err := s.syncDir(); err != nil {
 			return err
@@ -295,42 +275,81 @@ func (s *Segments) TrimHead(below ident.Offset) error {
 	return nil
 }
 
-// Sync makes all writes and cuts so far durable, directory included.
-func (s *Segments) Sync() error {
+// sync makes all writes and cuts so far durable, directory included.
+func (s *segments) sync() error {
 	for base := range s.unsynced {
-		if err := s.files.Use(s.Name(base), vfs.File.Sync); err != nil {
-			return fmt.Errorf("queue: sync %s: %w", s.Name(base), err)
+		if err := s.files.Use(s.name(base), vfs.File.Sync); err != nil {
+			return fmt.Errorf("store: sync %s: %w", s.name(base), err)
 		}
 		delete(s.unsynced, base)
 	}
 	return s.syncDir()
 }
 
-func (s *Segments) syncDir() error {
+func (s *segments) syncDir() error {
 	if !s.dirUnsynced {
 		return nil
 	}
 	if err := s.fs.SyncDir(s.dir); err != nil {
-		return fmt.Errorf("queue: %w", err)
+		return fmt.Errorf("store: %w", err)
 	}
 	s.dirUnsynced = false
 	return nil
 }
 
-// Close closes the files.
-func (s *Segments) Close() (err error) {
+func (s *segments) close() (err error) {
 	for _, g := range s.segments() {
-		err = errors.Join(err, s.files.Forget(s.Name(g.base)))
+		err = errors.Join(err, s.files.Forget(s.name(g.base)))
 	}
 	return err
 }
 
-// covering finds the file with offset o.
-func (s *Segments) covering(o ident.Offset) (segment, bool) {
+func (s *segments) covering(o ident.Offset) (segment, bool) {
 	list := s.segments()
 	i := sort.Search(len(list), func(i int) bool { return list[i].base > o }) - 1
 	if i < 0 || o >= list[i].end() {
 		return segment{}, false
 	}
 	return list[i], true
+}
+
+var errNoPlace = errors.New("the batch is outside the segments")
+
+// repair writes batches of a peer over damaged ranges, after the caller has proved them by the
+// chain of checksums. It also extends files that were cut short. The batches are durable on return.
+// Like Write, it runs in one goroutine at a time.
+func (s *segments) repair(batches []queue.Batch) error {
+	for i := range batches {
+		if err := s.rewrite(&batches[i]); err != nil {
+			return fmt.Errorf("store: repair offset %d: %w", batches[i].At.Offset, err)
+		}
+	}
+	return s.sync()
+}
+
+// rewrite writes one batch at its place.
+func (s *segments) rewrite(b *queue.Batch) error {
+	list := s.segments()
+	i := sort.Search(len(list), func(i int) bool { return list[i].base > b.At.Offset }) - 1
+	if i < 0 || b.At.Offset > list[i].end() || b.End.Offset > limitOf(list, i) {
+		return errNoPlace
+	}
+	g := list[i]
+	if err := s.writeAt(g, b.Bytes, b.At.Offset); err != nil {
+		return err
+	}
+	if b.End.Offset > g.end() {
+		list = slices.Clone(list)
+		list[i].size = int64(b.End.Offset - g.base)
+		s.set(list)
+	}
+	return nil
+}
+
+// limitOf is the greatest possible end of a file: the beginning of the next one. The last file does not grow.
+func limitOf(list []segment, i int) ident.Offset {
+	if i+1 < len(list) {
+		return list[i+1].base
+	}
+	return list[i].end()
 }
