@@ -12,6 +12,7 @@ SEEDS ?= 50000
 SEQUENCES ?= 200000
 SEED ?= 1
 WORLDS ?= 1000
+CHANGES ?= 1000
 STATES ?= 4000000
 ROUNDS ?= 50
 ROUND_SECONDS ?= 120
@@ -32,7 +33,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./nsqd/journal ./nsqd/store ./commitlog ./nsqd/queue ./internal/test/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui run test check promises e2e race chaos soak mutants test-packages test-all theme fmt-check vet staticcheck lint test-short tools reference docs completions client-compare bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim world model storage-faults fuzz figures conformance release deb container-root container supply-chain vulnerabilities outdated sbom migrate walk clean
+.PHONY: help build ui run test check promises e2e race chaos soak mutants mutation test-packages test-all theme fmt-check vet staticcheck lint test-short tools reference docs completions client-compare bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim world model storage-faults fuzz figures conformance release deb container-root container supply-chain vulnerabilities outdated sbom migrate walk clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -213,6 +214,9 @@ storage-faults: ## storage on a crashing disk (SEQUENCES)
 
 model: ## every interleaving of small clusters (STATES per configuration)
 	LOCKSTEP_LONG=1 LOCKSTEP_STATES=$(STATES) $(GO) test -v -count=1 -timeout 24h -run 'TestModel$$' ./internal/test/verify/model
+
+mutation: ## random changes of the code: how many do the tests notice? (SEED, CHANGES; two hours): after new tests or packages
+	$(GO) run ./internal/test/verify/mutation/cmd/mutation -seed $(SEED) -n $(CHANGES)
 
 mutants: tools ## each rule removed once: all its witnesses must fail (MUTANTS: names and flags): after a change of rules or of their tests
 	$(GO) run ./internal/test/verify/mutants/cmd/mutants score $(MUTANTS)

@@ -1,0 +1,169 @@
+// Command mutation measures how many random changes of the code the tests notice:
+//
+//	mutation -n 1000 -seed 1 [-workers 2] [PACKAGE...]
+//
+// PACKAGE is a directory and all below it; the default is what the product's promises rest on. It prints the changes that no test notices, and the
+// score of each package. Package internal/test/verify/mutation explains the measure.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/lockstepmq/lockstep/internal/test/verify/mutation"
+)
+
+// measured are the packages of the default.
+var measured = []string{"coordinator", "nsqd", "commitlog", "rpc", "internal/frontend/tcp", "internal/frontend/httpapi"}
+
+func main() {
+	seed := flag.Uint64("seed", 1, "which changes are drawn")
+	n := flag.Int("n", 1000, "how many changes")
+	workers := flag.Int("workers", 2, "tests that run at once")
+	list := flag.Bool("list", false, "print the changes, and run nothing")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *seed, *n, *workers, *list, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "mutation:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, seed uint64, n, workers int, list bool, dirs []string) error {
+	if n < 1 || workers < 1 {
+		return errors.New("-n and -workers are at least 1")
+	}
+	if len(dirs) == 0 {
+		dirs = measured
+	}
+	root, err := repository(ctx)
+	if err != nil {
+		return err
+	}
+	packages, tested, err := find(root, dirs)
+	if err != nil {
+		return err
+	}
+	all, err := mutation.Sites(root, packages)
+	if err != nil {
+		return err
+	}
+	sites := mutation.Draw(all, seed, n)
+	fmt.Printf("seed %d: %d of %d sites in %d packages\n", seed, len(sites), len(all), len(packages))
+	if list {
+		for _, s := range sites {
+			fmt.Println(s)
+		}
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "mutation")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	r := &mutation.Runner{Root: root, Dir: dir, Tests: tested, Workers: workers, Log: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
+	verdicts, err := r.Run(ctx, sites)
+	if err != nil {
+		return err
+	}
+	table(verdicts)
+	return nil
+}
+
+// repository is the root of the one that the present directory belongs to.
+func repository(ctx context.Context) (string, error) {
+	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Dir(strings.TrimSpace(string(mod))), nil
+}
+
+// find lists the packages below the directories, and those of them that have tests.
+func find(root string, dirs []string) (packages, tested []string, err error) {
+	for _, d := range dirs {
+		err := filepath.WalkDir(filepath.Join(root, d), func(path string, e fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case !e.IsDir():
+				return nil
+			case e.Name() == "testdata" || strings.HasSuffix(e.Name(), "test"):
+				return filepath.SkipDir
+			}
+			files, err := filepath.Glob(filepath.Join(path, "*.go"))
+			if err != nil || len(files) == 0 {
+				return err
+			}
+			name, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			isTest := func(f string) bool { return strings.HasSuffix(f, "_test.go") }
+			if !slices.ContainsFunc(files, func(f string) bool { return !isTest(f) }) {
+				return nil
+			}
+			packages = append(packages, name)
+			if slices.ContainsFunc(files, isTest) {
+				tested = append(tested, name)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return packages, tested, nil
+}
+
+// table prints the score of each package and of each kind.
+func table(verdicts []mutation.Verdict) {
+	type sum struct{ noticed, judged, unreached int }
+	byPackage, byKind := map[string]sum{}, map[string]sum{}
+	var all sum
+	for _, v := range verdicts {
+		if v.Unfit {
+			continue
+		}
+		add := func(s sum) sum {
+			s.judged++
+			if v.Noticed {
+				s.noticed++
+			}
+			if v.Reached == 0 {
+				s.unreached++
+			}
+			return s
+		}
+		all = add(all)
+		byPackage[v.Package] = add(byPackage[v.Package])
+		byKind[string(v.Kind)] = add(byKind[string(v.Kind)])
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	defer w.Flush()
+	fmt.Fprintln(w, "\tnoticed\tof\tnot reached\tscore")
+	row := func(name string, s sum) {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.0f %%\n", name, s.noticed, s.judged, s.unreached, 100*float64(s.noticed)/float64(max(s.judged, 1)))
+	}
+	for _, m := range []map[string]sum{byPackage, byKind, {"all": all}} {
+		names := []string{}
+		for name := range m {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			row(name, m[name])
+		}
+	}
+}
