@@ -146,8 +146,7 @@ func newChannelRedrive(t *cli.Target) *cobra.Command {
 	return cmd
 }
 
-// redriveEach bounds one request: a broker answers after it has moved all messages.
-const redriveEach = 1000
+const redriveEach = 1000 // bounds one request: a broker answers after it has moved all messages
 
 // redrive moves dead letters back until none is left or limit is reached.
 func redrive(cmd *cobra.Command, t *cli.Target, args []string, limit int) error {
@@ -243,7 +242,6 @@ func printSeek(w io.Writer, r api.SeekResult, wide bool) {
 	}
 }
 
-// number writes a number that may be unknown.
 func number[T uint64 | ident.Sequence](n *T) string { return cli.Known(n, "%d") }
 
 func newChannelList(t *cli.Target) *cobra.Command {

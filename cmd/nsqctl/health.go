@@ -14,8 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
-// healthTextMax bounds the bytes that are read of an answer.
-const healthTextMax = 4096
+const healthTextMax = 4096 // bounds the bytes that are read of an answer
 
 func newHealth(t *cli.Target) *cobra.Command {
 	var url string
@@ -65,7 +64,6 @@ also of a broker that requires TLS.`,
 	return cmd
 }
 
-// probe returns the text of an answer 200; any other answer is an error.
 func probe(ctx context.Context, client *http.Client, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

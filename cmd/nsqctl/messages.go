@@ -200,8 +200,7 @@ type pubOptions struct {
 	quiet bool
 }
 
-// pubLinger is how long a line waits for others of its batch.
-const pubLinger = 100 * time.Millisecond
+const pubLinger = 100 * time.Millisecond // how long a line waits for others of its batch
 
 func newPub(t *cli.Target) *cobra.Command {
 	var o pubOptions
@@ -302,10 +301,8 @@ const (
 	// reconnectDelay is the pause before a broker is dialled again, and between queries of a
 	// lookup API: go-nsq has one setting for both.
 	reconnectDelay = time.Second
-	// heartbeat is the time within which a broker that is alive answers.
-	heartbeat = time.Second
-	// checkEvery is the pause between two checks whether a broker is connected.
-	checkEvery = 250 * time.Millisecond
+	heartbeat      = time.Second            // the time within which a broker that is alive answers
+	checkEvery     = 250 * time.Millisecond // the pause between two checks whether a broker is connected
 )
 
 // silence is the time without an answer after which a broker counts as lost. Tests raise it.
@@ -474,8 +471,7 @@ func (p *printer) print(m *nsq.Message) error {
 }
 
 const (
-	// lookups is how often a topic or a channel is looked up: it may just have been created at another broker.
-	lookups = 3
+	lookups = 3 // how often a topic or a channel is looked up: it may just have been created at another broker
 	// lookupTimeout bounds one question. Without an answer tail continues.
 	lookupTimeout = 2 * time.Second
 )

@@ -252,10 +252,8 @@ func (o *benchOptions) startCluster(ctx context.Context, end *cleanup) error {
 }
 
 const (
-	// peerPorts separates the ports of the two clusters of --users and --encrypted.
-	peerPorts = 500
-	// otherUsers are users beside the measured one, so that the policy is not a single entry.
-	otherUsers = 9
+	peerPorts  = 500 // separates the ports of the two clusters of --users and --encrypted
+	otherUsers = 9   // users beside the measured one, so that the policy is not a single entry
 )
 
 // startPeer starts a second cluster. Either the workloads reach it over TLS: its brokers talk to each other in plain text, so
@@ -435,8 +433,7 @@ func (s *subject) create(ctx context.Context, topics []string, partitions int) e
 	return nil
 }
 
-// idlePartitions is the number of partitions of one topic of the idle workload.
-const idlePartitions = 100
+const idlePartitions = 100 // the number of partitions of one topic of the idle workload
 
 // idle creates partitions and measures their CPU time and memory without traffic. A broker
 // without partitions has no row.
@@ -488,7 +485,6 @@ func (s *subject) idleCPU(ctx context.Context, watched time.Duration) (float64, 
 	return 100 * used.Seconds() / watched.Seconds(), nil
 }
 
-// get reads an answer of the first broker.
 func (s *subject) get(ctx context.Context, path string, v any) error {
 	if len(s.http) == 0 {
 		return errors.New("a stock nsqd has no such address")

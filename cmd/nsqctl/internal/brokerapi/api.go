@@ -33,11 +33,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// TokenVariable is the environment variable of the token, which the text of a refusal names.
-const TokenVariable = "LOCKSTEP_TOKEN"
+const TokenVariable = "LOCKSTEP_TOKEN" // the environment variable of the token, which the text of a refusal names
 
-// nextTimeout bounds a read-only request if another broker can be tried after it.
-const nextTimeout = 4 * time.Second
+const nextTimeout = 4 * time.Second // bounds a read-only request if another broker can be tried after it
 
 // Client asks brokers. It may be used by several goroutines once its fields are set.
 type Client struct {

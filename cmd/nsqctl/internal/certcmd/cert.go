@@ -241,12 +241,9 @@ func Loopback(dir string) (clients *tls.Config, certFile, keyFile string, err er
 }
 
 const (
-	// authorityKey is the file with the authority's private key, which no broker needs.
-	authorityKey = "ca.key"
-	// earlier makes a certificate valid on hosts whose clocks are behind.
-	earlier = time.Hour
-	// serialBits is the length of a random serial number: no two certificates of an authority share one.
-	serialBits = 120
+	authorityKey = "ca.key"  // the file with the authority's private key, which no broker needs
+	earlier      = time.Hour // makes a certificate valid on hosts whose clocks are behind
+	serialBits   = 120       // the length of a random serial number: no two certificates of an authority share one
 )
 
 type authority struct {
@@ -278,7 +275,6 @@ func openAuthority(dir string) (authority, error) {
 	return authority{cert: pair.Leaf, key: key, pem: text}, nil
 }
 
-// newAuthority makes the certificate of an authority, signed by itself.
 func newAuthority(name string, valid time.Duration) (certificate, secret []byte, err error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
@@ -303,7 +299,6 @@ func (a authority) ofBroker(host string, also []string, valid time.Duration) (ce
 	return sign(template, valid, &a)
 }
 
-// ofClient makes a certificate with which a user logs in.
 func (a authority) ofClient(name string, valid time.Duration) (certificate, secret []byte, err error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, BasicConstraintsValid: true,
@@ -379,7 +374,6 @@ func write(folders []string, files []file) (err error) {
 	return nil
 }
 
-// explain says why nothing was written.
 func explain(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s exists, and nothing is replaced: move it away, or give another folder (now %s)", path, filepath.Dir(path))

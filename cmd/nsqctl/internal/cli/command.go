@@ -25,8 +25,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// completionTimeout bounds how long a shell waits for names.
-const completionTimeout = 2 * time.Second
+const completionTimeout = 2 * time.Second // bounds how long a shell waits for names
 
 // VersionLine describes the build of nsqctl.
 func VersionLine() string {
@@ -195,8 +194,7 @@ func Required(cmd *cobra.Command, flags ...string) *cobra.Command {
 	return cmd
 }
 
-// StepsShown bounds the partitions of a plan that the text lists; "wide" and JSON have all.
-const StepsShown = 20
+const StepsShown = 20 // bounds the partitions of a plan that the text lists; "wide" and JSON have all
 
 // PlanFlags adds --dry-run and --yes to a command.
 func PlanFlags(cmd *cobra.Command) {
@@ -344,7 +342,6 @@ func markUsage(cmd *cobra.Command) {
 	}
 }
 
-// flagFault says what is wrong with a flag, and which one may be meant.
 func flagFault(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError

@@ -24,7 +24,6 @@ type profiles struct {
 	Profiles map[string]map[string]string `toml:"profiles"` // name → flag → value
 }
 
-// profilePath is where the profiles are: the user's configuration directory.
 func profilePath() (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -177,7 +176,6 @@ They have the path of a token's file, and no secrets.`,
 	return cmd
 }
 
-// set saves the flags that are given in a profile.
 func (p *profiles) set(name string, flags *pflag.FlagSet) (refused error) {
 	if p.Profiles[name] == nil {
 		p.Profiles[name] = map[string]string{}

@@ -61,10 +61,8 @@ func IsTerminal(w io.Writer) bool {
 }
 
 const (
-	// reportAgain is the pause between two reports of the same problem.
-	reportAgain = 5 * time.Second
-	// progressEvery is the pause between two lines of progress where there is no terminal.
-	progressEvery = 10 * time.Second
+	reportAgain   = 5 * time.Second  // the pause between two reports of the same problem
+	progressEvery = 10 * time.Second // the pause between two lines of progress where there is no terminal
 )
 
 // Reporter prints the problems and the progress of several goroutines, each problem at most every reportAgain.
@@ -114,8 +112,7 @@ func (r *Reporter) Clear() {
 	r.line.Clear()
 }
 
-// SaveEvery is the pause between two writes of a state file.
-const SaveEvery = time.Second
+const SaveEvery = time.Second // the pause between two writes of a state file
 
 // StateFile is the file with the progress of a command.
 type StateFile struct {

@@ -164,12 +164,9 @@ func ours(ctx context.Context, address string) bool {
 }
 
 const (
-	// apiTimeout bounds one request to a broker's HTTP API.
-	apiTimeout = 15 * time.Second
-	// dialTimeout bounds a connection attempt, over HTTP and TCP.
-	dialTimeout = 3 * time.Second
-	// greetTimeout bounds the check of a port.
-	greetTimeout = 12 * time.Second
+	apiTimeout   = 15 * time.Second // bounds one request to a broker's HTTP API
+	dialTimeout  = 3 * time.Second  // bounds a connection attempt, over HTTP and TCP
+	greetTimeout = 12 * time.Second // bounds the check of a port
 )
 
 // Security holds the settings for brokers with --tls-required, --tls-client-auth-policy or

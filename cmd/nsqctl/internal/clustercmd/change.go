@@ -15,8 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// pollEvery is how often the cluster is polled while replicas move.
-const pollEvery = 200 * time.Millisecond
+const pollEvery = 200 * time.Millisecond // how often the cluster is polled while replicas move
 
 type openSteps = func(api.ClusterView) []string
 
@@ -70,7 +69,6 @@ func (a Change) Run(cmd *cobra.Command, t *cli.Target) error {
 	return nil
 }
 
-// showPlan prints the plan of a change, and asks on a terminal.
 func (a Change) showPlan(cmd *cobra.Command, t *cli.Target, p *api.Plan) (dry bool, err error) {
 	if err := t.GetAny(cmd.Context(), a.Path, a.Query, p); err != nil {
 		return false, err

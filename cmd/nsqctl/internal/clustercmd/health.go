@@ -18,11 +18,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
-// healthPoll is how often --wait asks again.
-const healthPoll = 500 * time.Millisecond
+const healthPoll = 500 * time.Millisecond // how often --wait asks again
 
-// placesShown bounds the partitions that the text names for an alarm; JSON has all.
-const placesShown = 5
+const placesShown = 5 // bounds the partitions that the text names for an alarm; JSON has all
 
 func newClusterHealth(t *cli.Target) *cobra.Command {
 	var wait time.Duration

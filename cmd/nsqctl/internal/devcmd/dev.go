@@ -152,8 +152,7 @@ func FindBroker(given string) (string, error) {
 	return path, nil
 }
 
-// stockTxnOps is the largest number of operations of a stock etcd's transaction.
-const stockTxnOps = 128
+const stockTxnOps = 128 // the largest number of operations of a stock etcd's transaction
 
 // login is the user that the etcd requires; none without a name.
 type login struct{ user, passwordFile string }
@@ -232,16 +231,13 @@ func runEtcd(cmd *cobra.Command, o etcd.Options, l login) error {
 }
 
 const (
-	// upTimeout bounds the wait until a started process answers at all.
-	upTimeout = 15 * time.Second
+	upTimeout = 15 * time.Second // bounds the wait until a started process answers at all
 	// sayAfter is how long brokers may take before the command prints which ones are not
 	// ready.
-	sayAfter = 2 * time.Second
-	// checkEvery is the pause between queries to brokers that are not ready.
-	checkEvery = 250 * time.Millisecond
+	sayAfter   = 2 * time.Second
+	checkEvery = 250 * time.Millisecond // the pause between queries to brokers that are not ready
 )
 
-// brokersOf returns the brokers for a command: the named ones, or all with --all.
 func brokersOf(cfg *devcluster.Config, args []string, all bool) (c *devcluster.Cluster, names []string, err error) {
 	if c, err = devcluster.Load(cfg.DataDir); err != nil {
 		return nil, nil, err
@@ -406,7 +402,6 @@ func startBrokers(cmd *cobra.Command, c *devcluster.Cluster, names []string) err
 	return nil
 }
 
-// missing returns the reasons of the brokers that are not ready.
 func missing(c *devcluster.Cluster, names []string) (lines []string) {
 	if hint := majorityHint(c.Metadata()); hint != "" {
 		lines = append(lines, hint)

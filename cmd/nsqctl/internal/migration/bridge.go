@@ -15,11 +15,9 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 )
 
-// bridgeAgent begins the user agent of every bridge at a stock nsqd.
-const bridgeAgent = "nsqctl-migrate"
+const bridgeAgent = "nsqctl-migrate" // begins the user agent of every bridge at a stock nsqd
 
-// lastAnswers is how long stop waits for the answers of unanswered puts.
-const lastAnswers = 5 * time.Second
+const lastAnswers = 5 * time.Second // how long stop waits for the answers of unanswered puts
 
 type bridgeOptions struct {
 	Topic, Channel string

@@ -21,12 +21,9 @@ import (
 )
 
 const (
-	// putTimeout is the longest wait for an answer: a broker answers within its --put-hold, 9 s.
-	putTimeout = 15 * time.Second
-	// importState is the default name of the state file, in the data path.
-	importState = "lockstep-import.json"
-	// growthWait is how long an import waits for the brokers' reports of their logs.
-	growthWait = 15 * time.Second
+	putTimeout  = 15 * time.Second       // the longest wait for an answer: a broker answers within its --put-hold, 9 s
+	importState = "lockstep-import.json" // the default name of the state file, in the data path
+	growthWait  = 15 * time.Second       // how long an import waits for the brokers' reports of their logs
 )
 
 // NewImportNSQD returns the command that imports the data path of a stopped nsqd.
@@ -251,7 +248,6 @@ func partKey(topic, channel string, own bool) string {
 	return topic + ":" + channel
 }
 
-// topic imports the queues of one topic.
 func (o *importing) topic(ctx context.Context, topic *stockdata.Source) (rows []partReport, err error) {
 	for i, p := range parts(topic) {
 		if p.own && !o.dry {
@@ -307,7 +303,6 @@ func (o *importing) count(ctx context.Context, p part, report bool) (n int64, er
 	}
 }
 
-// damaged prints what a reader has left out.
 func (o *importing) damaged(r *stockdata.Reader, report bool) {
 	if !report {
 		return
@@ -368,7 +363,6 @@ type backlog struct {
 	failed   error
 }
 
-// feed reads the queue to its end.
 func (b *backlog) feed(ctx context.Context) error {
 	defer close(b.out)
 	header := onlyFor(b.p.channel)
@@ -409,7 +403,6 @@ func (b *backlog) stored(n int64, behind stockdata.Position) {
 	}
 }
 
-// report prints the table, and compares the counts.
 func (o *importing) report(ctx context.Context, rows []partReport) error {
 	var growths []topicGrowth
 	var faults []error
@@ -505,7 +498,6 @@ type partProgress struct {
 	Published int64              `json:"published"`
 }
 
-// loadImport reads the state file; without one the import begins.
 func loadImport(name string) (*importProgress, error) {
 	s := &importProgress{
 		Version: 1, Topics: map[string]topicProgress{}, Queues: map[string]string{},

@@ -20,8 +20,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// unreadChannel is the channel on the stock side for topics without a channel of their own.
-const unreadChannel = "lockstep-migrate"
+const unreadChannel = "lockstep-migrate" // the channel on the stock side for topics without a channel of their own
 
 // NewMigrate returns the command that moves a running stock cluster.
 func NewMigrate(t *cli.Target) *cobra.Command {
@@ -293,10 +292,8 @@ will have in Lockstep: use it when consumers will no longer create channels at N
 }
 
 const (
-	// bridgeLinger is how long a moved message waits for others of its batch.
-	bridgeLinger = 2 * time.Millisecond
-	// drainedPolls is how often in a row a drained cluster is seen before --until-drained ends.
-	drainedPolls = 3
+	bridgeLinger = 2 * time.Millisecond // how long a moved message waits for others of its batch
+	drainedPolls = 3                    // how often in a row a drained cluster is seen before --until-drained ends
 )
 
 // migrating is one run of the bridges. One goroutine owns it.
@@ -440,7 +437,6 @@ func (o *migrating) create(ctx context.Context, c *stockCluster, topic string) e
 	return nil
 }
 
-// connect bridges the channels of a topic on one nsqd.
 func (o *migrating) connect(ctx context.Context, c *stockCluster, n stockNode, t api.TopicStats) error {
 	channels := slices.Clone(c.expected(t.TopicName, n))
 	if o.unread && !slices.ContainsFunc(c.Channels[t.TopicName], func(name string) bool { return name != unreadChannel }) {
@@ -518,7 +514,6 @@ func ensureTopic(ctx context.Context, t *cli.Target, topic string) error {
 	return t.PostAny(ctx, "/topic/create", url.Values{"topic": {topic}}, nil)
 }
 
-// pause pauses a topic, or a channel of it.
 func pause(ctx context.Context, t *cli.Target, topic, channel string) error {
 	if channel == "" {
 		return t.PostAny(ctx, "/topic/pause", url.Values{"topic": {topic}}, nil)

@@ -113,7 +113,6 @@ func (s stopped) open() (node *nodefile.File, release func(), err error) {
 	return node, release, nil
 }
 
-// vouch marks a copied data path as the newest state of its broker.
 func (s stopped) vouch() error {
 	node, release, err := s.open()
 	if err != nil {
@@ -141,8 +140,7 @@ const (
 	raisedBy = 20_000
 	// aloneTimeout bounds the run of the member without the others; raising the revision takes some seconds of it.
 	aloneTimeout = 5 * time.Minute
-	// raisers is the number of concurrent transactions: etcd syncs them together.
-	raisers = 256
+	raisers      = 256 // the number of concurrent transactions: etcd syncs them together
 )
 
 // recoverMetadata makes the broker's member of the embedded etcd the only member of a new cluster, and skips raise

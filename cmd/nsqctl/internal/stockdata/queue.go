@@ -21,8 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// HeaderSize is the size of a record with an empty body: 8 bytes of time, 2 of attempts, 16 of id.
-const HeaderSize = 8 + 2 + 16
+const HeaderSize = 8 + 2 + 16 // the size of a record with an empty body: 8 bytes of time, 2 of attempts, 16 of id
 
 // Queue is a disk queue: files of records, each with its size before it.
 type Queue struct {
@@ -44,7 +43,6 @@ type Position struct {
 	Offset int64 `json:"offset"`
 }
 
-// before reports whether p is a place before another one.
 func (p Position) before(o Position) bool {
 	return p.File < o.File || p.File == o.File && p.Offset < o.Offset
 }
@@ -116,7 +114,6 @@ func (q *Queue) Start() Position {
 	return Position{}
 }
 
-// last is the number of the newest file, -1 without files.
 func (q *Queue) last() int64 { return slices.Max(append(slices.Collect(maps.Keys(q.files)), -1)) }
 
 // Reader returns the messages of a queue in their order. One goroutine uses it.

@@ -22,8 +22,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// exportPage is the number of messages that one request asks for.
-const exportPage = 1000
+const exportPage = 1000 // the number of messages that one request asks for
 
 // NewExport returns the command that writes a topic as a stream.
 func NewExport(t *cli.Target) *cobra.Command {

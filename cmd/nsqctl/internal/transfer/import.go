@@ -139,7 +139,6 @@ func (o *streaming) run(cmd *cobra.Command, name string) error {
 	return cli.Print(cmd, o.t, o.report, o.print)
 }
 
-// open opens the file, or copies stdin to a temporary one.
 func (o *streaming) open(stdin io.Reader, name string) (err error) {
 	if name != "-" {
 		o.in, err = os.Open(name)
@@ -254,7 +253,6 @@ func (o *streaming) putter(ctx context.Context, channel string, count *int64) fu
 	}
 }
 
-// messages publishes the messages that the topic does not have yet.
 func (o *streaming) messages(ctx context.Context) error {
 	return o.copyEach(ctx, "", &o.report.Imported, func(m *msgstream.Message) (*msgstream.Message, error) {
 		if m.DeferredOnly {

@@ -32,8 +32,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
-// mirrorState is the default name of the state file.
-const mirrorState = "lockstep-mirror.json"
+const mirrorState = "lockstep-mirror.json" // the default name of the state file
 
 // NewMirror returns the command that mirrors topics of another cluster.
 func NewMirror(t *cli.Target) *cobra.Command {
@@ -76,7 +75,6 @@ func (m *mirrorCommand) sourceFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.state, "state", mirrorState, "file with the progress")
 }
 
-// prepare reads the arguments and the certificates.
 func (m *mirrorCommand) prepare(patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
@@ -253,12 +251,9 @@ func (m *mirrorCommand) lagOf(ctx context.Context, s partitionLog, at copyState)
 }
 
 const (
-	// mirrorGrace is how long a stop waits for the puts in flight.
-	mirrorGrace = 5 * time.Second
-	// caughtUpPolls is how often in a row a mirror without anything left is seen before --until-caught-up ends.
-	caughtUpPolls = 3
-	// maxMirrored is the largest message that the throttle of bytes takes at once.
-	maxMirrored = 16 << 20
+	mirrorGrace   = 5 * time.Second // how long a stop waits for the puts in flight
+	caughtUpPolls = 3               // how often in a row a mirror without anything left is seen before --until-caught-up ends
+	maxMirrored   = 16 << 20        // the largest message that the throttle of bytes takes at once
 )
 
 // mirroring is one run of a mirror. One goroutine owns it, and a goroutine for each link copies.
@@ -284,7 +279,6 @@ type mirroring struct {
 	puts           context.Context
 }
 
-// mirrorCounts are the totals of links.
 type mirrorCounts struct {
 	copied, skipped, doubts, rewinds int64
 	missed                           uint64
@@ -420,7 +414,6 @@ func (o *mirroring) refresh(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// topic starts the links of a topic, and moves its channels.
 func (o *mirroring) topic(ctx context.Context, topic api.TopicView) error {
 	view, err := ensureCopy(ctx, &o.t.Client, topic.Topic, len(topic.Partitions), topic.Ordered)
 	if at := o.progress.Topics[topic.Topic]; errors.Is(err, errFewerPartitions) && at != nil && at.SourceID == topic.ID && at.TargetID == view.ID {
@@ -617,7 +610,6 @@ type mirrorTopic struct {
 	Partitions map[int]copyState `json:"partitions"`
 }
 
-// loadMirror reads the state file; without one the mirror reads the target.
 func loadMirror(name string) (*mirrorProgress, error) {
 	s := &mirrorProgress{Version: 1, Topics: map[string]*mirrorTopic{}}
 	var err error
