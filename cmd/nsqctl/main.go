@@ -1,6 +1,5 @@
-// Command nsqctl publishes, consumes, inspects and administers a Lockstep cluster, and starts
-// one on loopback for development. It uses only the NSQ protocol and the brokers' HTTP API;
-// most commands work with a stock nsqd too.
+// Command nsqctl publishes, consumes, inspects and administers a Lockstep cluster, and starts one on loopback for
+// development. It uses only the NSQ protocol and the brokers' HTTP API; most commands work with a stock nsqd too.
 //
 // The package has the commands of topics, channels, messages and users. The other groups of commands
 // are packages below internal, and so is what all commands share (internal/cli).

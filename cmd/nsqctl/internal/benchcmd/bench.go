@@ -471,8 +471,7 @@ func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, pr
 	return nil
 }
 
-// idleCPU returns the servers' CPU time in percent of one core, after a pause in which they
-// settle.
+// idleCPU returns the servers' CPU time in percent of one core, after a pause in which they settle.
 func (s *subject) idleCPU(ctx context.Context, watched time.Duration) (float64, error) {
 	used := time.Duration(0)
 	for range 2 {

@@ -78,8 +78,7 @@ func variable(flag string) string {
 	return "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// defaults sets the global flags that are not on the command line: from the environment, else
-// from the profile.
+// defaults sets the global flags that are not on the command line: from the environment, else from the profile.
 func defaults(cmd *cobra.Command) error {
 	flags, given := cmd.Root().PersistentFlags(), map[string]bool{}
 	var wrong error

@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StatusLine shows the reason for a wait: on a terminal one line that changes, elsewhere a
-// line for each change.
+// StatusLine shows the reason for a wait: on a terminal one line that changes, elsewhere a line for each change.
 type StatusLine struct {
 	Out  io.Writer
 	last string

@@ -36,13 +36,11 @@ type Target struct {
 	Output           string // text or json; valid while a command runs
 	Wide, yaml       bool   // more columns; JSON is printed as YAML
 	Security         Security
-	// AddressFlag: the command line itself has --nsqd-http-address, not only the environment
-	// or a profile.
+	// AddressFlag: the command line itself has --nsqd-http-address, not only the environment or a profile.
 	AddressFlag bool
 }
 
-// The default ports of a broker, and the directory of the clusters of `make run` and `nsqctl
-// dev`.
+// The default ports of a broker, and the directory of the clusters of `make run` and `nsqctl dev`.
 const (
 	tcpAddress   = "127.0.0.1:4150"
 	HTTPAddress  = "127.0.0.1:4151"
@@ -78,9 +76,8 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 	return nil
 }
 
-// preferDev puts the brokers of a cluster on this machine before the default addresses, so
-// that any running one of them is found. The default addresses are tried last, because the
-// cluster may be stopped.
+// preferDev puts the brokers of a cluster on this machine before the default addresses, so that any running one of them
+// is found. The default addresses are tried last, because the cluster may be stopped.
 func (t *Target) preferDev(cmd *cobra.Command) {
 	c, err := devcluster.Load(DevDirectory)
 	if err != nil {

@@ -211,8 +211,7 @@ running broker too: during an upgrade they differ.`,
 	return cmd
 }
 
-// askBuilds queries every running broker. A broker that does not answer is listed with the
-// reason.
+// askBuilds queries every running broker. A broker that does not answer is listed with the reason.
 func askBuilds(cmd *cobra.Command, t *cli.Target) (v api.ClusterView, out []build, err error) {
 	if v, err = t.Cluster(cmd.Context()); err != nil {
 		return v, nil, err

@@ -73,8 +73,7 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 	return cmd
 }
 
-// FlagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown
-// verb.
+// FlagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown verb.
 func FlagsBehindDashes(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 		return fmt.Errorf("unknown command %q for %q; flags for the brokers come after --", args[0], cmd.CommandPath())
@@ -232,8 +231,7 @@ func runEtcd(cmd *cobra.Command, o etcd.Options, l login) error {
 
 const (
 	upTimeout = 15 * time.Second // bounds the wait until a started process answers at all
-	// sayAfter is how long brokers may take before the command prints which ones are not
-	// ready.
+	// sayAfter is how long brokers may take before the command prints which ones are not ready.
 	sayAfter   = 2 * time.Second
 	checkEvery = 250 * time.Millisecond // the pause between queries to brokers that are not ready
 )
@@ -434,9 +432,8 @@ func majorityHint(members int, dead []string) string {
 	return fmt.Sprintf("%d of %d members of the metadata run; start %s", running, members, start)
 }
 
-// awaitReady waits for brokers (all, without names). While it waits it prints which ones are not
-// ready and why: recovering thousands of partitions takes a long time. It returns at
-// once if a broker ends.
+// awaitReady waits for brokers (all, without names). While it waits it prints which ones are not ready and why:
+// recovering thousands of partitions takes a long time. It returns at once if a broker ends.
 func awaitReady(ctx context.Context, out io.Writer, c *devcluster.Cluster, only ...string) error {
 	line := &cli.StatusLine{Out: out}
 	defer line.Clear()

@@ -3,8 +3,7 @@
 //
 // # Invariants
 //
-//  1. Damage is printed with its offset, and counted; printing continues at the next
-//     readable entry.
+//  1. Damage is printed with its offset, and counted; printing continues at the next readable entry.
 //  2. The whole file is in memory: the tool is for one file at a time.
 package dump
 

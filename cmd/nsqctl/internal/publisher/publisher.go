@@ -95,8 +95,7 @@ type Message struct {
 	taken  func() // called when the message is part of a put; nil: nothing is called
 }
 
-// put is one unanswered PUB, MPUB, PUB_EXT or MPUB_EXT. Its messages have the same topic and the
-// same header.
+// put is one unanswered PUB, MPUB, PUB_EXT or MPUB_EXT. Its messages have the same topic and the same header.
 type put struct {
 	topic  string
 	header []byte

@@ -102,8 +102,7 @@ func (q *Queue) readMeta() error {
 	return nil
 }
 
-// Start is the place of the first message: the read position of the metadata, or else the
-// beginning of the oldest file.
+// Start is the place of the first message: the read position of the metadata, or else the beginning of the oldest file.
 func (q *Queue) Start() Position {
 	switch {
 	case q.meta != nil:
@@ -376,8 +375,7 @@ func source(list *[]Source, dir, prefix, name string) *Source {
 	return &(*list)[at]
 }
 
-// queueFile is the name of a file of a disk queue: TOPIC.diskqueue.000001.dat, or
-// TOPIC:CHANNEL.diskqueue.meta.dat.
+// queueFile is the name of a file of a disk queue: TOPIC.diskqueue.000001.dat, or TOPIC:CHANNEL.diskqueue.meta.dat.
 var queueFile = regexp.MustCompile(`^(.+)\.diskqueue\.(meta|[0-9]{6,})\.dat$`)
 
 // addQueues finds the files of all disk queues. A kill can leave a queue that nsqd.dat does not

@@ -152,8 +152,7 @@ func (o *streaming) open(stdin io.Reader, name string) (err error) {
 	return err
 }
 
-// each reads the stream from its beginning, and verifies it to its end. It passes the messages to do,
-// if that is set.
+// each reads the stream from its beginning, and verifies it to its end. It passes the messages to do, if that is set.
 func (o *streaming) each(ctx context.Context, do func(*msgstream.Message) error) error {
 	if _, err := o.in.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -296,8 +295,7 @@ func due(m *msgstream.Message, d msgstream.Deferred) *msgstream.Message {
 	return &x
 }
 
-// placeChannels creates the channels, publishes their deferred messages, and moves them to their
-// places.
+// placeChannels creates the channels, publishes their deferred messages, and moves them to their places.
 func (o *streaming) placeChannels(ctx context.Context) error {
 	channels := o.channels // deferred reads the stream again
 	for _, ch := range channels {
