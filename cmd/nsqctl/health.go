@@ -23,13 +23,11 @@ func newHealth(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "probe one broker: exit code 0 if it is healthy, else 1",
-		Long: `health requests one of a broker's probes and ends with 0 if the answer is 200,
-else with 1 and the reason. It is for supervisors of images without a shell:
-/healthz reports whether the broker can store messages, /readyz whether it serves
-and reaches the other brokers. The broker is the one on this machine, unless
---nsqd-http-address or --url on the command line names another one: the
-environment and profiles do not count. The HTTP port answers probes without TLS,
-also of a broker that requires TLS.`,
+		Long: `health requests one of a broker's probes and ends with 0 if the answer is 200, else with 1 and the
+reason. It is for supervisors of images without a shell: /healthz reports whether the broker can store messages, /readyz
+whether it serves and reaches the other brokers. The broker is the one on this machine, unless --nsqd-http-address or
+--url on the command line names another one: the environment and profiles do not count. The HTTP port answers probes
+without TLS, also of a broker that requires TLS.`,
 		Example: `  nsqctl health
   nsqctl health --ready
   nsqctl health --nsqd-http-address n2.example:4151

@@ -38,9 +38,8 @@ func newPeek(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peek TOPIC",
 		Short: "print messages without consuming them",
-		Long: `peek reads the log of a topic: all retained messages, consumed or not. It does not
-affect channels. --node reads the replica on one broker. With
---uncommitted that includes messages beyond its committed end, as after an
+		Long: `peek reads the log of a topic: all retained messages, consumed or not. It does not affect channels.
+--node reads the replica on one broker. With --uncommitted that includes messages beyond its committed end, as after an
 unclean recovery: no consumer receives them, and they may be removed later.`,
 		Example: `  nsqctl peek orders -n 3
   nsqctl peek orders --partition 2 --from 1500 -o json
@@ -157,9 +156,8 @@ func newTrace(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace ID --topic TOPIC",
 		Short: "show where a message is",
-		Long: `trace shows the state of one message, as the leader of its partition has it now: in
-the log, and in every channel. Nothing is recorded for it, so it has no history:
-it is unknown which consumer finished a message. nsqctl tail,
+		Long: `trace shows the state of one message, as the leader of its partition has it now: in the log, and in every
+channel. Nothing is recorded for it, so it has no history: it is unknown which consumer finished a message. nsqctl tail,
 peek and the client print the id.`,
 		Example: `  nsqctl trace 5a10000000000000 --topic orders`,
 		RunE:    cli.Show(t, "/v1/trace", printTrace, "topic"),
@@ -207,16 +205,13 @@ func newPub(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pub --topic TOPIC [FILE]",
 		Short: "publish a file or standard input, one message per line",
-		Long: `pub publishes every non-empty line as one message and ends when all are
-answered OK: exit code 0. After Ctrl-C, or after a put whose retries are used up,
-it prints the number of published messages and ends with 1.
+		Long: `pub publishes every non-empty line as one message and ends when all are answered OK: exit code 0. After
+Ctrl-C, or after a put whose retries are used up, it prints the number of published messages and ends with 1.
 
-A put that a broker refuses for now ("not stored"), and a put whose outcome is
-unknown ("in doubt", or no answer within --timeout), is retried for the time of
---retry; stderr has the reasons. A put in doubt may then be stored twice, unless
-the topic recognises content (nsqctl topic create --dedupe content); pub counts
-and reports these. A put that every broker would refuse, such as a message
-that is too large, is not retried. If a broker does not answer, or is not ready,
+A put that a broker refuses for now ("not stored"), and a put whose outcome is unknown ("in doubt", or no answer within
+--timeout), is retried for the time of --retry; stderr has the reasons. A put in doubt may then be stored twice, unless
+the topic recognises content (nsqctl topic create --dedupe content); pub counts and reports these. A put that every
+broker would refuse, such as a message that is too large, is not retried. If a broker does not answer, or is not ready,
 pub uses the next address.
 
 With --tls pub publishes nothing to a port without TLS.`,
@@ -315,12 +310,10 @@ func newTail(t *cli.Target) *cobra.Command {
 		Use:     "tail --topic TOPIC",
 		Aliases: []string{"sub"},
 		Short:   "print the messages of a topic, one per line",
-		Long: `tail consumes a channel and prints each body on its own line. Without --channel
-it creates an ephemeral one, which receives the messages from now on; with
---channel it shares the messages with the other consumers of that channel. It
-creates no topic and no other channel (nsqctl channel create); it asks the HTTP
-API, and continues without an answer. With -o json a line has the id, the attempts
-and the time as well. A message is finished when it is printed.`,
+		Long: `tail consumes a channel and prints each body on its own line. Without --channel it creates an ephemeral
+one, which receives the messages from now on; with --channel it shares the messages with the other consumers of that
+channel. It creates no topic and no other channel (nsqctl channel create); it asks the HTTP API, and continues without
+an answer. With -o json a line has the id, the attempts and the time as well. A message is finished when it is printed.`,
 		Example: `  nsqctl tail --topic records -n 10
   nsqctl sub --topic records --channel archive > archive.jsonl`,
 		Args: cobra.ArbitraryArgs,

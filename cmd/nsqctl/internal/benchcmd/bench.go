@@ -65,27 +65,22 @@ func NewBench(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [-- flags for every nsqd that --cluster starts]",
 		Short: "measure a Lockstep cluster, one broker, or a stock nsqd",
-		Long: `bench runs bounded workloads over the NSQ protocol and prints the medians of
-the repeats. With --data-dir it reads addresses, pids and disks of a dev cluster;
---cluster starts a new cluster of three and stops it afterwards.
+		Long: `bench runs bounded workloads over the NSQ protocol and prints the medians of the repeats. With --data-dir
+it reads addresses, pids and disks of a dev cluster; --cluster starts a new cluster of three and stops it afterwards.
 
-Each row has the durability, the in-sync replicas before and after, and the
-fdatasyncs per broker: a row whose ISR is not full is void. "CPU s/M" is the CPU
-time of all servers in seconds per million messages. "steal %" is the part of the
-processors' time that the host of a virtual machine took in the worst repeat:
---max-steal 2 repeats such turns. The machine's own constants (loopback,
-fdatasync, memory) are measured in the same run, in the directory of the brokers'
+Each row has the durability, the in-sync replicas before and after, and the fdatasyncs per broker: a row whose ISR is
+not full is void. "CPU s/M" is the CPU time of all servers in seconds per million messages. "steal %" is the part of the
+processors' time that the host of a virtual machine took in the worst repeat: --max-steal 2 repeats such turns. The
+machine's own constants (loopback, fdatasync, memory) are measured in the same run, in the directory of the brokers'
 data.
 
---compare runs each workload in turn against another broker, such as a stock
-nsqd, and prints the ratios.
+--compare runs each workload in turn against another broker, such as a stock nsqd, and prints the ratios.
 
---cluster --users runs each workload in turn against a second new cluster, whose brokers
-check the rights of a user with four grants: the ratio is the cost of the checks.
---cluster --encrypted does so with a second cluster whose clients use TLS.
+--cluster --users runs each workload in turn against a second new cluster, whose brokers check the rights of a user with
+four grants: the ratio is the cost of the checks. --cluster --encrypted does so with a second cluster whose clients use
+TLS.
 
---sweep measures one workload in several sizes, in about two minutes:
-` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 measures the given values. With
+--sweep measures one workload in several sizes, in about two minutes:` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 measures the given values. With
 -o json the report has every repeat; make sweeps draws the curves.`,
 		Example: `  nsqctl bench --cluster
   nsqctl bench --data-dir ./data --workloads pub-1,mpub-8x100 --repeat 5

@@ -67,9 +67,32 @@ func (t *Target) complete(cmd *cobra.Command) {
 	markUsage(cmd)
 	t.formatOutput(cmd)
 	t.completeNames(cmd)
+	cmd.Long = wrap(cmd.Long)
 	for _, sub := range cmd.Commands() {
 		t.complete(sub)
 	}
+}
+
+const helpWidth = 80 // of the lines of help texts
+
+// wrap breaks the paragraphs of a help text into lines. A paragraph with an indented line keeps its own.
+func wrap(text string) string {
+	paragraphs := strings.Split(text, "\n\n")
+	for i, p := range paragraphs {
+		if strings.Contains("\n"+p, "\n ") {
+			continue
+		}
+		lines := []string{""}
+		for _, word := range strings.Fields(p) {
+			if last := &lines[len(lines)-1]; len(*last)+1+len(word) > helpWidth {
+				lines = append(lines, word)
+			} else {
+				*last += Mark(*last != "", " ") + word
+			}
+		}
+		paragraphs[i] = strings.Join(lines, "\n")
+	}
+	return strings.Join(paragraphs, "\n\n")
 }
 
 // argumentsOf is the number of arguments that a usage names: each word is one but "[X]", which is optional, "X...", which

@@ -122,13 +122,12 @@ func NewProfile(t *Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
 		Short: "save the addresses and certificates of clusters under names",
-		Long: `A profile saves global flags, such as the addresses of a cluster, under a name.
---profile or $LOCKSTEP_PROFILE chooses one for a command, "profile use" for all.
-A flag overrides its environment variable (--nsqd-http-address:
-$LOCKSTEP_NSQD_HTTP_ADDRESS), which overrides the profile.
+		Long: `A profile saves global flags, such as the addresses of a cluster, under a name. --profile or
+$LOCKSTEP_PROFILE chooses one for a command, "profile use" for all. A flag overrides its environment variable
+(--nsqd-http-address: $LOCKSTEP_NSQD_HTTP_ADDRESS), which overrides the profile.
 
-Profiles are in lockstep/nsqctl.toml in the user's configuration directory.
-They have the path of a token's file, and no secrets.`,
+Profiles are in lockstep/nsqctl.toml in the user's configuration directory. They have the path of a token's file, and no
+secrets.`,
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "set NAME",

@@ -46,13 +46,12 @@ func NewDev() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev [-- flags for every nsqd]",
 		Short: "run a cluster on loopback until Ctrl-C",
-		Long: `dev starts N broker processes on loopback, writes DIR/cluster.json and prints
-"ready" when puts are accepted. It does not restart brokers, but reports when one ends or
-is started again: to test a failure, use "dev kill" and "dev start". Ctrl-C stops all
-brokers.
+		Long: `dev starts N broker processes on loopback, writes DIR/cluster.json and prints "ready" when puts are
+accepted. It does not restart brokers, but reports when one ends or is started again: to test a failure, use "dev kill"
+and "dev start". Ctrl-C stops all brokers.
 
-Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
---tls-cert) +2, RPC +3, etcd client +4, etcd peer +5.`,
+Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with --tls-cert) +2, RPC +3, etcd client +4, etcd
+peer +5.`,
 		Example: `  nsqctl dev --nodes 3 --data-dir ./data
   nsqctl dev --nodes 1 --data-dir /tmp/one --base-port 14150 -- --log-level=debug
   nsqctl dev kill n2 --data-dir ./data            # kill -9
@@ -163,10 +162,9 @@ func NewEtcd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "etcd",
 		Short: "run a plain etcd until Ctrl-C, for brokers with --etcd-endpoints",
-		Long: `etcd runs one member of the etcd release that the brokers embed, with the limits
-of a stock etcd, for development and tests. It prints "ready" when it has a
-leader; until then it waits for the other members and prints their names. For
-production use an etcd cluster, or the etcd that the brokers embed.`,
+		Long: `etcd runs one member of the etcd release that the brokers embed, with the limits of a stock etcd, for
+development and tests. It prints "ready" when it has a leader; until then it waits for the other members and prints
+their names. For production use an etcd cluster, or the etcd that the brokers embed.`,
 		Example: `  nsqctl etcd --data-dir /tmp/etcd &
   nsqctl dev --nodes 4 --etcd-endpoints http://127.0.0.1:2379
   nsqctl etcd --tls-cert etcd.pem --tls-key etcd.key --tls-ca ca.pem --username lockstep --password-file secret`,
@@ -309,10 +307,9 @@ func newDevStart(cfg *devcluster.Config) *cobra.Command {
 	cmd := onBrokers(cfg, &cobra.Command{
 		Use:   "start NAME...",
 		Short: "start brokers of a dev cluster again",
-		Long: `start starts brokers with their first command line, and ends when their
-processes run. A broker may still wait for others then: start prints their names
-and the number of missing members of the metadata. With --wait it ends when the
-brokers are ready. --all starts the brokers that do not run.`,
+		Long: `start starts brokers with their first command line, and ends when their processes run. A broker may still
+wait for others then: start prints their names and the number of missing members of the metadata. With --wait it ends
+when the brokers are ready. --all starts the brokers that do not run.`,
 		Example: `  nsqctl dev start n2 --data-dir ./data
   nsqctl dev start --all --wait`,
 	}, func(cmd *cobra.Command, c *devcluster.Cluster, names []string) error {
@@ -333,8 +330,8 @@ func newDevRestart(cfg *devcluster.Config) *cobra.Command {
 	return onBrokers(cfg, &cobra.Command{
 		Use:   "restart NAME...",
 		Short: "stop and start brokers of a dev cluster, one after the other",
-		Long: `restart stops a broker as planned, starts it again and waits until it is ready,
-then continues with the next one, as in an upgrade.`,
+		Long: `restart stops a broker as planned, starts it again and waits until it is ready, then continues with the
+next one, as in an upgrade.`,
 		Example: `  nsqctl dev restart --all --data-dir ./data`,
 	}, func(cmd *cobra.Command, c *devcluster.Cluster, names []string) error {
 		for _, name := range names {

@@ -32,26 +32,23 @@ func NewImportNSQD(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import-nsqd DATA_PATH",
 		Short: "publish the messages in the data path of a stopped stock nsqd",
-		Long: `import-nsqd reads nsqd.dat and the disk queues of a stopped stock nsqd (1.x), creates its
-topics and channels, and publishes each channel's backlog for that channel alone.
-Messages that only the topic has (it was paused, or had no channel) are published for
-each of its channels. Deferred and requeued messages are part of the backlog: nsqd
+		Long: `import-nsqd reads nsqd.dat and the disk queues of a stopped stock nsqd (1.x), creates its topics and
+channels, and publishes each channel's backlog for that channel alone. Messages that only the topic has (it was paused,
+or had no channel) are published for each of its channels. Deferred and requeued messages are part of the backlog: nsqd
 writes them there when it stops, without their delay. Paused topics and channels are paused.
 
-It publishes at least all messages that this nsqd would deliver after a restart, also
-after kill -9: an unfinished record at the end of a file is left out, as nsqd does, and
-messages behind the positions of the metadata are included. Messages that nsqd
-had only in memory when it was killed are in no file. Lost: message ids, times of
-publication, counts of attempts.
+It publishes at least all messages that this nsqd would deliver after a restart, also after kill -9: an unfinished
+record at the end of a file is left out, as nsqd does, and messages behind the positions of the metadata are included.
+Messages that nsqd had only in memory when it was killed are in no file. Lost: message ids, times of publication, counts
+of attempts.
 
-The data path stays as it is, but for the state file (--state): after an interruption the
-same command continues, with at most the last second twice. After the end it
-publishes nothing again. The data path of a running nsqd is refused, and so is one
-that an nsqd has used since the import began. Ctrl-C stops it.
+The data path stays as it is, but for the state file (--state): after an interruption the same command continues, with
+at most the last second twice. After the end it publishes nothing again. The data path of a running nsqd is refused, and
+so is one that an nsqd has used since the import began. Ctrl-C stops it.
 
-The table at the end has for each queue the messages that nsqd's metadata counts (after a kill
-it is behind), the messages read, and the messages that the brokers answered OK. The command
-compares the latter two, and the growth of the topics' logs.`,
+The table at the end has for each queue the messages that nsqd's metadata counts (after a kill it is behind), the
+messages read, and the messages that the brokers answered OK. The command compares the latter two, and the growth of the
+topics' logs.`,
 		Example: `  nsqctl import-nsqd /var/lib/nsqd --dry-run     # read and count, connect to no broker
   nsqctl import-nsqd /var/lib/nsqd
   nsqctl import-nsqd /mnt/readonly/nsqd --state ./nsqd1.json`,

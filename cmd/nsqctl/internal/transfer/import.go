@@ -24,21 +24,19 @@ func NewImport(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE|-",
 		Short: "publish the stream of an export, and position its channels",
-		Long: `import reads a stream of nsqctl export, verifies all of it, and then publishes its messages,
-each in the partition that it had, in the same order. A stream that is torn or altered is
-refused with the place, before the first message is published. "-" is stdin, which is
-copied to a temporary file first.
+		Long: `import reads a stream of nsqctl export, verifies all of it, and then publishes its messages, each in the
+partition that it had, in the same order. A stream that is torn or altered is refused with the place, before the first
+message is published. "-" is stdin, which is copied to a temporary file first.
 
-The topic and its channels are created if they are missing; a topic needs as many partitions as
-the stream has. A channel is placed where the exported one was: messages that it had
-finished are not delivered, deferred ones are delivered when they are due. A channel that has
-consumers stays where it is; one that exists moves forward only, and never over messages of others.
+The topic and its channels are created if they are missing; a topic needs as many partitions as the stream has. A
+channel is placed where the exported one was: messages that it had finished are not delivered, deferred ones are
+delivered when they are due. A channel that has consumers stays where it is; one that exists moves forward only, and
+never over messages of others.
 
-Every copy has the header ##origin, the place of its original. After an interruption the same command
-reads the topic and publishes what is missing: repeated, it publishes nothing. A put
-without an answer is repeated. If it was stored after all, the topic recognises that within
-its dedupe window; after it the messages of that put, at most --batch, may be there twice.
-Lost: message ids, sequences, times of publication, counts of attempts.`,
+Every copy has the header ##origin, the place of its original. After an interruption the same command reads the topic
+and publishes what is missing: repeated, it publishes nothing. A put without an answer is repeated. If it was stored
+after all, the topic recognises that within its dedupe window; after it the messages of that put, at most --batch, may
+be there twice. Lost: message ids, sequences, times of publication, counts of attempts.`,
 		Example: `  nsqctl import orders.lsx --dry-run      # verify and count; no broker is asked
   nsqctl import orders.lsx
   gunzip <orders.lsx.gz | nsqctl import - --topic orders-restored`,

@@ -45,8 +45,8 @@ func NewMirror(t *cli.Target) *cobra.Command {
   nsqctl mirror run       copies until it is stopped, and continues where it stopped
   nsqctl mirror status    shows how far it is
 
-The flags --from-… name the source; --nsqd-http-address names the brokers of the target.
-docs/guide/mirror.md has the steps, what is preserved, and how a mirror behaves after a failure.`,
+The flags --from-… name the source; --nsqd-http-address names the brokers of the target. docs/guide/mirror.md has the
+steps, what is preserved, and how a mirror behaves after a failure.`,
 	}
 	m.sourceFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newMirrorRun(m), newMirrorStatus(m))
@@ -128,22 +128,20 @@ func newMirrorRun(m *mirrorCommand) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run TOPIC|PATTERN...",
 		Short: "copy topics until it is stopped",
-		Long: `run copies every topic whose name matches: messages with their headers, delays and partitions,
-in order, and the durable channels with their positions. It creates missing topics, partitions and
-channels at the target, also later ones. A put that the target refuses, such as a message that is too
-large for it, is repeated every 10 s and delays its partition alone. Both sides may fail or be cut off at any time: run waits
-and continues with the next message. Every message is copied once: a put without an answer is
-repeated, and the target recognises it within the dedupe window of the topic. After the window
-the messages of that put, at most --batch for each partition, may be there twice.
+		Long: `run copies every topic whose name matches: messages with their headers, delays and partitions, in order,
+and the durable channels with their positions. It creates missing topics, partitions and channels at the target, also
+later ones. A put that the target refuses, such as a message that is too large for it, is repeated every 10 s and delays
+its partition alone. Both sides may fail or be cut off at any time: run waits and continues with the next message. Every
+message is copied once: a put without an answer is repeated, and the target recognises it within the dedupe window of
+the topic. After the window the messages of that put, at most --batch for each partition, may be there twice.
 
-Each copy has the header ##origin, the place of its original. The progress is therefore
-in the target itself; the file --state only shortens the start. Run one at a time for a topic.
+Each copy has the header ##origin, the place of its original. The progress is therefore in the target itself; the file
+--state only shortens the start. Run one at a time for a topic.
 
-Channels of the target without consumers follow the source's; they move forward only.
-A message that came from the target is not copied back, so two mirrors may run in opposite directions.
+Channels of the target without consumers follow the source's; they move forward only. A message that came from the
+target is not copied back, so two mirrors may run in opposite directions.
 
-Ctrl-C or SIGTERM waits up to 5 s for the puts in flight. --metrics-address serves the lag
-to Prometheus.`,
+Ctrl-C or SIGTERM waits up to 5 s for the puts in flight. --metrics-address serves the lag to Prometheus.`,
 		Example: `  nsqctl mirror run orders 'audit-*' --from-http-address east1:4151,east2:4151 --nsqd-http-address west1:4151,west2:4151
   nsqctl mirror run '*' --from-http-address east1:4151 --until-caught-up      # the last step of a move`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -173,8 +171,8 @@ func newMirrorStatus(m *mirrorCommand) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status TOPIC|PATTERN...",
 		Short: "show how far a mirror is",
-		Long: `status compares the state file of nsqctl mirror run with the source: the messages of each
-partition that were not copied when the file was written, at most a second ago while the mirror runs.`,
+		Long: `status compares the state file of nsqctl mirror run with the source: the messages of each partition that
+were not copied when the file was written, at most a second ago while the mirror runs.`,
 		Example: `  nsqctl mirror status 'orders*' --from-http-address east1:4151 --nsqd-http-address west1:4151`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := m.prepare(args); err != nil {
