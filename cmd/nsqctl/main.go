@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -20,7 +21,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/benchcmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/certcmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clustercmd"
@@ -54,11 +54,10 @@ func main() {
 
 func newRoot() *cobra.Command {
 	t := &cli.Target{}
-	root := cli.NewRoot(t,
-		devcmd.NewDev(), devcmd.NewEtcd(), newPub(t), newTail(t), clustercmd.NewCluster(t), clustercmd.NewBroker(t), newTopic(t), newChannel(t),
-		newStats(t), newPeek(t), newTrace(t), dump.New(t), newCheck(t), recovercmd.NewRecover(t), benchcmd.NewBench(t),
-		migration.NewMigrate(t), migration.NewImportNSQD(t), transfer.NewExport(t), transfer.NewImport(t), transfer.NewMirror(t),
-		clustercmd.NewVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), certcmd.NewCert(t), cli.NewProfile(t), newMan())
+	root := cli.NewRoot(t, slices.Concat(clustercmd.Commands(t), devcmd.Commands(t), migration.Commands(t), transfer.Commands(t), []*cobra.Command{
+		newPub(t), newTail(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newTrace(t), newCheck(t), newHealth(t), newUser(t), newACL(t), newAudit(t), newMan(),
+		dump.New(t), recovercmd.NewRecover(t), certcmd.NewCert(t),
+	})...)
 	root.Short = "publish, consume, inspect and administer a Lockstep cluster"
 	root.Long = `nsqctl uses any broker of a cluster: every broker accepts every put, serves
 every channel and answers for the whole cluster. Without addresses it uses the

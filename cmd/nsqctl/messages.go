@@ -339,7 +339,7 @@ an answer. With -o json a line has the id, the attempts and the time as well. A 
 			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, most: cfg.MaxInFlight, want: consumer.ChangeMaxInFlight, done: make(chan struct{}), json: t.Output == "json"}
 			consumer.AddHandler(p)
 			consumer.SetLookupdHttpClient(t.HTTP)
-			consumer.SetBehaviorDelegate(t.Security.TLSFilter(cmd.ErrOrStderr()))
+			consumer.SetBehaviorDelegate(tlsFilter{&t.Security, cmd.ErrOrStderr()})
 			if lookupd != "" {
 				err = consumer.ConnectToNSQLookupd(lookupd)
 			} else {
@@ -372,6 +372,23 @@ an answer. With -o json a line has the id, the attempts and the time as well. A 
 	f.IntVarP(&count, "count", "n", 0, "stop after this number of messages; 0 = never")
 	f.IntVar(&inFlight, "max-in-flight", 200, "largest number of messages in flight")
 	return cli.Required(cmd, "topic")
+}
+
+// tlsFilter is an nsq.DiscoveryFilter that leaves out the ports without TLS if TLS is required, and reports them to out.
+type tlsFilter struct {
+	*cli.Security
+	out io.Writer
+}
+
+// Filter implements nsq.DiscoveryFilter.
+func (f tlsFilter) Filter(addresses []string) []string {
+	return slices.DeleteFunc(addresses, func(address string) bool {
+		err := f.CheckTLS(context.Background(), address) // go-nsq passes no context
+		if errors.Is(err, nsqclient.ErrNoTLS) {
+			fmt.Fprintf(f.out, "%s: %v\n", address, err)
+		}
+		return errors.Is(err, nsqclient.ErrNoTLS)
+	})
 }
 
 // connectAny consumes from the first broker that answers. One is enough to receive all messages, and over one connection

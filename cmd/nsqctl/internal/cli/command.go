@@ -32,7 +32,7 @@ func VersionLine() string {
 	return fmt.Sprintf("%s, speaks NSQ %s", api.ReadBuild().Describe(metadata.Level), api.Version)
 }
 
-// NewRoot returns the command that has these commands, and the flags of every command. The flags set up
+// NewRoot returns the command that has these commands and profile, and the flags of every command. The flags set up
 // t before a command runs.
 func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
@@ -48,7 +48,7 @@ func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	f.StringVarP(&t.Output, "output", "o", "text", "text (or table), wide, json or yaml")
 	f.String("profile", "", "profile to use (nsqctl profile); empty: the one that \"profile use\" chose")
 	t.Security.flags(f)
-	root.AddCommand(commands...)
+	root.AddCommand(append(commands, newProfile(t))...)
 	root.SetVersionTemplate("nsqctl: {{.Version}}\n")
 	for _, group := range append(root.Commands(), root) {
 		if !group.Runnable() {

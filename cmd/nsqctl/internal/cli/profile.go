@@ -117,8 +117,7 @@ func defaults(cmd *cobra.Command) error {
 	return nil
 }
 
-// NewProfile returns the command that manages profiles.
-func NewProfile(t *Target) *cobra.Command {
+func newProfile(t *Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
 		Short: "save the addresses and certificates of clusters under names",

@@ -312,22 +312,3 @@ func (s *Security) CheckTLS(ctx context.Context, address string) error {
 	}
 	return c.Close()
 }
-
-// TLSFilter is an nsq.DiscoveryFilter that leaves out the ports without TLS if TLS is required, and reports them to out.
-func (s *Security) TLSFilter(out io.Writer) nsq.DiscoveryFilter { return tlsFilter{s, out} }
-
-type tlsFilter struct {
-	*Security
-	out io.Writer
-}
-
-// Filter implements nsq.DiscoveryFilter.
-func (f tlsFilter) Filter(addresses []string) []string {
-	return slices.DeleteFunc(addresses, func(address string) bool {
-		err := f.CheckTLS(context.Background(), address) // go-nsq passes no context
-		if errors.Is(err, nsqclient.ErrNoTLS) {
-			fmt.Fprintf(f.out, "%s: %v\n", address, err)
-		}
-		return errors.Is(err, nsqclient.ErrNoTLS)
-	})
-}

@@ -36,8 +36,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
-// NewCluster returns the command cluster, with its subcommands.
-func NewCluster(t *cli.Target) *cobra.Command {
+// Commands are cluster, broker and version.
+func Commands(t *cli.Target) []*cobra.Command {
+	return []*cobra.Command{newCluster(t), newBroker(t), newVersion(t)}
+}
+
+func newCluster(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "show and balance the cluster, invite and decommission brokers"}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
@@ -230,8 +234,7 @@ Kinds:` + strings.Join(events.Kinds(), ", ") + `.`,
 	return cmd
 }
 
-// NewBroker returns the command of the brokers.
-func NewBroker(t *cli.Target) *cobra.Command {
+func newBroker(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "broker", Short: "list brokers, drain them, decommission them"}
 	cmd.AddCommand(newBrokerList(t), newDrain(t), newUndrain(t), newDecommission(t))
 	return cmd

@@ -182,8 +182,7 @@ type build struct {
 	Error           string `json:"error,omitempty"`
 }
 
-// NewVersion returns the command that prints the builds.
-func NewVersion(t *cli.Target) *cobra.Command {
+func newVersion(t *cli.Target) *cobra.Command {
 	var brokers bool
 	cmd := &cobra.Command{
 		Use:   "version",

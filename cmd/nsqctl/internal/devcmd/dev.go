@@ -1,14 +1,19 @@
-// Package devcmd has the commands of nsqctl that run processes on this machine for development and tests: dev with its
-// verbs runs the brokers of a cluster on loopback, etcd runs a member of a plain etcd.
+// Package devcmd has the commands of nsqctl that run processes on this machine for development and measurements: dev with
+// its verbs runs the brokers of a cluster on loopback, etcd runs a member of a plain etcd. bench measures the brokers of
+// the command line, of a dev cluster, or of a new cluster (with users, or with TLS), in turns: internal/test/bench has the
+// workloads, the turns and the report, and judges no figure.
 //
-// It starts and stops brokers through internal/test/devcluster, and restarts none by itself: a broker that ended stays down
-// until "dev start". It uses no client protocol.
+// It starts and stops brokers through internal/test/devcluster, and restarts none by itself: a broker that ended stays
+// down until "dev start".
 //
 // # Invariants
 //
 //  1. A verb without a name and without --all changes no broker.
 //  2. An unknown verb starts no cluster: an argument of dev is a flag of the brokers behind "--".
 //  3. A wait for brokers names the brokers that are not ready, and the reasons.
+//  4. A measurement uses exactly the brokers that were given or started: none that another broker names.
+//  5. A cluster that bench starts ends with it, and its directory is removed.
+//  6. Rows that are finished are printed, also if a later workload fails.
 package devcmd
 
 import (
@@ -36,12 +41,16 @@ import (
 
 // The limits of the start and of the stop of a new cluster.
 const (
-	ReadyTimeout = 30 * time.Second // for brokers with nothing to recover
-	StopTimeout  = 15 * time.Second
+	readyTimeout = 30 * time.Second // for brokers with nothing to recover
+	stopTimeout  = 15 * time.Second
 )
 
-// NewDev returns the command that runs a cluster on loopback.
-func NewDev() *cobra.Command {
+// Commands are dev, etcd and bench.
+func Commands(t *cli.Target) []*cobra.Command {
+	return []*cobra.Command{newDev(), newEtcd(), newBench(t)}
+}
+
+func newDev() *cobra.Command {
 	var cfg devcluster.Config
 	cmd := &cobra.Command{
 		Use:   "dev [-- flags for every nsqd]",
@@ -56,7 +65,7 @@ peer +5.`,
   nsqctl dev --nodes 1 --data-dir /tmp/one --base-port 14150 -- --log-level=debug
   nsqctl dev kill n2 --data-dir ./data            # kill -9
   nsqctl dev start n2 --data-dir ./data           # start it again`,
-		Args: FlagsBehindDashes,
+		Args: flagsBehindDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.Args = args
 			return runDev(cmd, cfg)
@@ -72,8 +81,8 @@ peer +5.`,
 	return cmd
 }
 
-// FlagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown verb.
-func FlagsBehindDashes(cmd *cobra.Command, args []string) error {
+// flagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown verb.
+func flagsBehindDashes(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 		return fmt.Errorf("unknown command %q for %q; flags for the brokers come after --", args[0], cmd.CommandPath())
 	}
@@ -82,7 +91,7 @@ func FlagsBehindDashes(cmd *cobra.Command, args []string) error {
 
 func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	var err error
-	if cfg.NSQD, err = FindBroker(cfg.NSQD); err != nil {
+	if cfg.NSQD, err = findBroker(cfg.NSQD); err != nil {
 		return err
 	}
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
@@ -100,13 +109,13 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 		err = awaitReady(cmd.Context(), cmd.ErrOrStderr(), c)
 	}
 	if err != nil {
-		_ = c.StopAll(StopTimeout)
+		_ = c.StopAll(stopTimeout)
 		return err
 	}
 	fmt.Fprintln(out, "ready")
 	watchBrokers(cmd.Context(), out, c)
 	fmt.Fprintln(out, "stopping")
-	return c.StopAll(StopTimeout)
+	return c.StopAll(stopTimeout)
 }
 
 // watchBrokers prints the brokers that end or are started again, until ctx ends. A
@@ -132,8 +141,8 @@ func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 	}
 }
 
-// FindBroker looks for nsqd beside this binary, then in PATH.
-func FindBroker(given string) (string, error) {
+// findBroker looks for nsqd beside this binary, then in PATH.
+func findBroker(given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
 	}
@@ -155,8 +164,7 @@ const stockTxnOps = 128 // the largest number of operations of a stock etcd's tr
 // login is the user that the etcd requires; none without a name.
 type login struct{ user, passwordFile string }
 
-// NewEtcd returns the command that runs a member of etcd.
-func NewEtcd() *cobra.Command {
+func newEtcd() *cobra.Command {
 	o := etcd.Options{MaxTxnOps: stockTxnOps}
 	var l login
 	cmd := &cobra.Command{
@@ -299,7 +307,7 @@ func newDevStop(cfg *devcluster.Config) *cobra.Command {
 		Short:   "stop brokers of a dev cluster as planned (SIGTERM)",
 		Example: `  nsqctl dev stop n2 n3 --data-dir ./data`,
 	}, func(_ *cobra.Command, c *devcluster.Cluster, names []string) error {
-		return c.StopAll(StopTimeout, names...)
+		return c.StopAll(stopTimeout, names...)
 	})
 }
 
@@ -335,7 +343,7 @@ next one, as in an upgrade.`,
 		Example: `  nsqctl dev restart --all --data-dir ./data`,
 	}, func(cmd *cobra.Command, c *devcluster.Cluster, names []string) error {
 		for _, name := range names {
-			if err := c.StopAll(StopTimeout, name); err != nil {
+			if err := c.StopAll(stopTimeout, name); err != nil {
 				return err
 			}
 			if err := c.Start(name); err != nil {

@@ -26,8 +26,7 @@ const (
 	growthWait  = 15 * time.Second       // how long an import waits for the brokers' reports of their logs
 )
 
-// NewImportNSQD returns the command that imports the data path of a stopped nsqd.
-func NewImportNSQD(t *cli.Target) *cobra.Command {
+func newImportNSQD(t *cli.Target) *cobra.Command {
 	var o importing
 	cmd := &cobra.Command{
 		Use:   "import-nsqd DATA_PATH",

@@ -22,8 +22,12 @@ import (
 
 const unreadChannel = "lockstep-migrate" // the channel on the stock side for topics without a channel of their own
 
-// NewMigrate returns the command that moves a running stock cluster.
-func NewMigrate(t *cli.Target) *cobra.Command {
+// Commands are migrate and import-nsqd.
+func Commands(t *cli.Target) []*cobra.Command {
+	return []*cobra.Command{newMigrate(t), newImportNSQD(t)}
+}
+
+func newMigrate(t *cli.Target) *cobra.Command {
 	source := &stockSide{}
 	cmd := &cobra.Command{
 		Use:   "migrate",

@@ -24,8 +24,7 @@ import (
 
 const exportPage = 1000 // the number of messages that one request asks for
 
-// NewExport returns the command that writes a topic as a stream.
-func NewExport(t *cli.Target) *cobra.Command {
+func newExport(t *cli.Target) *cobra.Command {
 	o := exporting{t: t}
 	cmd := &cobra.Command{
 		Use:   "export TOPIC",

@@ -18,8 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// NewImport returns the command that publishes such a stream.
-func NewImport(t *cli.Target) *cobra.Command {
+func newImport(t *cli.Target) *cobra.Command {
 	o := streaming{t: t}
 	cmd := &cobra.Command{
 		Use:   "import FILE|-",

@@ -34,8 +34,12 @@ import (
 
 const mirrorState = "lockstep-mirror.json" // the default name of the state file
 
-// NewMirror returns the command that mirrors topics of another cluster.
-func NewMirror(t *cli.Target) *cobra.Command {
+// Commands are export, import and mirror.
+func Commands(t *cli.Target) []*cobra.Command {
+	return []*cobra.Command{newExport(t), newImport(t), newMirror(t)}
+}
+
+func newMirror(t *cli.Target) *cobra.Command {
 	m := &mirrorCommand{t: t}
 	cmd := &cobra.Command{
 		Use:   "mirror",

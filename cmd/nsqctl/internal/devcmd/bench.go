@@ -1,14 +1,4 @@
-// Package benchcmd has the command of nsqctl that measures brokers: it takes the brokers of the command line, of a dev
-// cluster, or starts a new cluster (with users, or with TLS), and measures them in turns.
-//
-// internal/test/bench has the workloads, the turns and the report. The package judges no figure.
-//
-// # Invariants
-//
-//  1. A measurement uses exactly the brokers that were given or started: none that another broker names.
-//  2. A cluster that the command starts ends with it, and its directory is removed.
-//  3. Rows that are finished are printed, also if a later workload fails.
-package benchcmd
+package devcmd
 
 import (
 	"bufio"
@@ -33,7 +23,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/certcmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/devcmd"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
@@ -59,8 +48,7 @@ type benchOptions struct {
 	peerPIDs  []int
 }
 
-// NewBench returns the command that measures a cluster.
-func NewBench(t *cli.Target) *cobra.Command {
+func newBench(t *cli.Target) *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench [-- flags for every nsqd that --cluster starts]",
@@ -90,7 +78,7 @@ TLS.
   nsqctl bench --cluster --encrypted --workloads pub-64,consume-4 --repeat 9
   nsqctl bench --cluster --sweep connections
   nsqctl bench --cluster -o json -- --durability=replicated`,
-		Args: devcmd.FlagsBehindDashes,
+		Args: flagsBehindDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.brokers = args
 			return runBench(cmd, t, o)
@@ -226,7 +214,7 @@ func (c *cleanup) tempDir(pattern string) (string, error) {
 
 // startCluster starts three brokers in a temporary directory.
 func (o *benchOptions) startCluster(ctx context.Context, end *cleanup) error {
-	binary, err := devcmd.FindBroker("")
+	binary, err := findBroker("")
 	if err != nil {
 		return err
 	}
@@ -237,8 +225,8 @@ func (o *benchOptions) startCluster(ctx context.Context, end *cleanup) error {
 	if err != nil {
 		return err
 	}
-	*end = append(*end, func() { _ = c.StopAll(devcmd.StopTimeout) })
-	ctx, cancel := context.WithTimeout(ctx, devcmd.ReadyTimeout)
+	*end = append(*end, func() { _ = c.StopAll(stopTimeout) })
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := c.StartAll(); err != nil {
 		return err
