@@ -41,7 +41,12 @@ metrics to a Prometheus without a token.`,
 		Use:     "list",
 		Short:   "all users, how they log in, their rights on the cluster, and how much of their quotas they use",
 		Example: `  nsqctl user list -o json`,
-		RunE:    cli.ShowList(t, userList, "users", printUsers),
+		RunE: cli.ShowList(t, userList, "users", func(w io.Writer, users []httpapi.UserView) {
+			fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
+			for _, u := range users {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, cmp.Or(string(u.Cluster), "-"), len(u.Topics), quotaText(u.Quota, u.Used))
+			}
+		}),
 	}, &cobra.Command{
 		Use:     "delete NAME",
 		Short:   "delete a user with its rights",
@@ -133,10 +138,10 @@ func printToken(cmd *cobra.Command, t *cli.Target, request func() ([]byte, error
 		defer to.Close()
 	}
 	body, err := request()
+	if err != nil && to != nil {
+		_ = os.Remove(file) // it is empty
+	}
 	if err != nil {
-		if to != nil {
-			_ = os.Remove(file) // it is empty
-		}
 		return err
 	}
 	var made httpapi.NewToken
@@ -150,13 +155,6 @@ func printToken(cmd *cobra.Command, t *cli.Target, request func() ([]byte, error
 	return cli.Print(cmd, t, made, func(w io.Writer) {
 		fmt.Fprintln(w, cmp.Or(made.Token, fmt.Sprintf("user %s has no token", made.Name)))
 	})
-}
-
-func printUsers(w io.Writer, users []httpapi.UserView) {
-	fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
-	for _, u := range users {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, cmp.Or(string(u.Cluster), "-"), len(u.Topics), quotaText(u.Quota, u.Used))
-	}
 }
 
 // quotaText lists the limits of a quota, "3 of 20 topics" where their use is counted.

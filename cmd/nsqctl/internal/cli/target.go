@@ -67,7 +67,7 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 		}
 	}
 	t.HTTP, t.TLS = t.Security.HTTPClient(), t.Security.TLSConfig != nil
-	if !cmd.Flags().Changed("nsqd-http-address") && t.Security.TLSConfig != nil {
+	if !cmd.Flags().Changed("nsqd-http-address") && t.TLS {
 		t.Addresses = []string{httpsAddress}
 	}
 	if cmd.Name() != "bench" { // a measurement uses exactly the given brokers
@@ -128,28 +128,19 @@ func readFirst(file string) (string, error) {
 		return "", fmt.Errorf("%s is not a file of that name: %s", file, access.FirstFile)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
 	secret, ok := access.ParseFirst(text)
-	if !ok {
-		return "", errors.New(file + " has no such secret")
+	if err == nil && !ok {
+		err = errors.New(file + " has no such secret")
 	}
-	return secret, nil
+	return secret, err
 }
 
 // ours reports whether an address is one of this machine: the secret goes to no other.
 func ours(ctx context.Context, address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
+	host, _, _ := net.SplitHostPort(address) // "" has no address
 	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
-	if err != nil || len(ips) == 0 {
-		return false
-	}
-	own, err := net.InterfaceAddrs()
-	if err != nil {
+	own, unknown := net.InterfaceAddrs()
+	if err != nil || unknown != nil || len(ips) == 0 {
 		return false
 	}
 	return !slices.ContainsFunc(ips, func(ip net.IPAddr) bool {
@@ -198,11 +189,7 @@ func (s *Security) flags(f *pflag.FlagSet) {
 func (s *Security) load() error {
 	s.Token = strings.TrimSpace(os.Getenv(brokerapi.TokenVariable))
 	if s.Secret != "" {
-		to := s.warnings
-		if to == nil {
-			to = os.Stderr
-		}
-		fmt.Fprintln(to, "nsqctl: warning: every user of this machine can read --auth-secret in the list of processes; use --auth-secret-file")
+		fmt.Fprintln(cmp.Or(s.warnings, io.Writer(os.Stderr)), "nsqctl: warning: every user of this machine can read --auth-secret in the list of processes; use --auth-secret-file")
 		if s.SecretFile != "" {
 			return errors.New("--auth-secret and --auth-secret-file exclude each other")
 		}

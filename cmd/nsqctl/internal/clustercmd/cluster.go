@@ -285,17 +285,16 @@ Replicas that were moved away stay where they are: "cluster balance" spreads the
 // undrained lists the partitions that a drained broker still leads, or has a replica of.
 func undrained(broker string, replicas bool) openSteps {
 	n := ident.Node(broker)
-	return func(v api.ClusterView) (out []string) {
-		for _, x := range v.Topics {
-			for _, p := range x.Partitions {
-				switch {
-				case p.Leader == n:
-					out = append(out, fmt.Sprintf("%s/%d is led by %s", x.Topic, p.Partition, n))
-				case replicas && slices.Contains(p.Replicas, n):
-					out = append(out, fmt.Sprintf("%s/%d %s", x.Topic, p.Partition, cmp.Or(lacks(x, p), "has a replica on "+broker)))
-				}
+	return func(v api.ClusterView) []string {
+		out := partitions(v, func(t api.TopicView, p api.PartitionView) string {
+			switch {
+			case p.Leader == n:
+				return "is led by " + broker
+			case replicas && slices.Contains(p.Replicas, n):
+				return cmp.Or(lacks(t, p), "has a replica on "+broker)
 			}
-		}
+			return ""
+		})
 		if b := slices.IndexFunc(v.Brokers, func(b api.BrokerView) bool { return b.Name == n }); len(out) == 0 && b >= 0 && v.Brokers[b].Drain == "" {
 			return []string{"the broker that was asked has not received the request yet"}
 		}

@@ -22,10 +22,8 @@ const lastAnswers = 5 * time.Second // how long stop waits for the answers of un
 type bridgeOptions struct {
 	Topic, Channel string
 	Header         []byte            // of the published messages
-	Consumer       *nsq.Config       // TLS and AUTH of the stock side; startBridge sets the rest
-	Report         func(line string) // receives the problems of the connections to the nsqds
-	MaxInFlight    int
-	Publisher      publisher.Options
+	Consumer       *nsq.Config       // TLS and AUTH of the stock side, MaxInFlight; startBridge sets the rest
+	Publisher      publisher.Options // Report receives the problems of the connections to the nsqds, too
 }
 
 // lines forwards the log of go-nsq. Answers to a message that has timed out are not a problem.
@@ -66,7 +64,6 @@ type id struct {
 func startBridge(o bridgeOptions) (*bridge, error) {
 	cfg := o.Consumer
 	cfg.UserAgent = bridgeAgent
-	cfg.MaxInFlight = o.MaxInFlight
 	cfg.MaxAttempts = 0                   // a message is never given up
 	cfg.MaxBackoffDuration = 0            // nor is its channel slowed down
 	cfg.LookupdPollInterval = time.Second // the pause before a broken connection is dialled again
@@ -74,7 +71,7 @@ func startBridge(o bridgeOptions) (*bridge, error) {
 	if err != nil {
 		return nil, err
 	}
-	consumer.SetLogger(log.New(lines(o.Report), "", 0), nsq.LogLevelError)
+	consumer.SetLogger(log.New(lines(o.Publisher.Report), "", 0), nsq.LogLevelError)
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &bridge{
 		o: o, consumer: consumer, out: make(chan publisher.Message), stopping: make(chan struct{}),

@@ -260,11 +260,7 @@ func (o *importing) topic(ctx context.Context, topic *stockdata.Source) (rows []
 		}
 		// The damage of a topic's queue, which is read for each channel, is reported once.
 		report := !p.own || i == len(topic.Channels)
-		if o.dry {
-			row.Read, err = o.count(ctx, p, report)
-		} else {
-			row.Read, row.Published, err = o.part(ctx, p, report)
-		}
+		row.Read, row.Published, err = o.part(ctx, p, report)
 		if !p.own || row.Read > 0 || row.Counted == nil || *row.Counted != 0 {
 			rows = append(rows, row)
 		}
@@ -282,23 +278,6 @@ func (p part) name() string {
 	return fmt.Sprintf("topic %s, channel %s", p.topic, p.channel)
 }
 
-func (o *importing) count(ctx context.Context, p part, report bool) (n int64, err error) {
-	r := p.queue.Read(p.queue.Start())
-	defer r.Close()
-	for {
-		if _, err := r.Next(); errors.Is(err, io.EOF) {
-			o.damaged(r, report)
-			return n, nil
-		} else if err != nil {
-			return n, err
-		}
-		n++
-		if n%10_000 == 0 && ctx.Err() != nil {
-			return n, ctx.Err()
-		}
-	}
-}
-
 func (o *importing) damaged(r *stockdata.Reader, report bool) {
 	if !report {
 		return
@@ -310,9 +289,12 @@ func (o *importing) damaged(r *stockdata.Reader, report bool) {
 	}
 }
 
-// part publishes what the state file has not counted yet. The counts include earlier runs.
+// part publishes what the state file has not counted yet, or only counts the messages. The counts include earlier runs.
 func (o *importing) part(ctx context.Context, p part, report bool) (read, published int64, err error) {
-	done := o.state.part(p)
+	done := &partProgress{Position: p.queue.Start()}
+	if !o.dry {
+		done = o.state.part(p)
+	}
 	r := p.queue.Read(done.Position)
 	defer r.Close()
 	began := done.Published // an earlier run
@@ -321,9 +303,16 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { reading <- b.feed(sending) }()
-	_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.reporter.Report))
-	stop()
-	if err = cmp.Or(err, <-reading, b.failed, o.state.save()); err == nil {
+	if o.dry {
+		for range b.out {
+		}
+		err = <-reading
+	} else {
+		_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.reporter.Report))
+		stop()
+		err = cmp.Or(err, <-reading, b.failed, o.state.save())
+	}
+	if err == nil {
 		o.damaged(r, report)
 	}
 	return began + b.read, done.Published, err

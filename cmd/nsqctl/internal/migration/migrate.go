@@ -472,10 +472,9 @@ func (o *migrating) bridge(key bridgeKey) (*bridge, error) {
 	if only == unreadChannel {
 		only = "" // for all channels
 	}
-	b, err := startBridge(bridgeOptions{
-		Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.NSQ(), Report: o.reporter.Report,
-		MaxInFlight: o.inFlight, Publisher: publish,
-	})
+	consumer := o.source.NSQ()
+	consumer.MaxInFlight = o.inFlight
+	b, err := startBridge(bridgeOptions{Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: consumer, Publisher: publish})
 	if err == nil {
 		o.bridges[key] = b
 	}
