@@ -101,12 +101,10 @@ func newChannelPolicy(t *cli.Target) *cobra.Command {
 		Short: "show or set the policy for failing messages, and the filter",
 		Long: `policy shows or sets the treatment of failing messages, and the filter of a channel.
 
-A filter is one condition on one header: tag=blue, header:region=eu,
-header:region^=eu- (prefix), header:region*=eu-* (glob) or
-header:region~=^eu-(west|east)$ (RE2); ! in front means the opposite. Messages
-that it rejects are finished for this channel. A change applies to all messages
-that are delivered from then on; messages that are finished already stay
-finished, until "channel seek" moves the channel back.`,
+A filter is one condition on one header: tag=blue, header:region=eu, header:region^=eu- (prefix), header:region*=eu-*
+(glob) or header:region~=^eu-(west|east)$ (RE2); ! in front means the opposite. Messages that it rejects are finished
+for this channel. A change applies to all messages that are delivered from then on; messages that are finished already
+stay finished, until "channel seek" moves the channel back.`,
 		Example: `  nsqctl channel policy orders billing --max-attempts 5 --dead-letter-topic orders-dead --retry-backoff 1s,2,5m,0.2
   nsqctl channel policy orders billing --max-attempts 0
   nsqctl channel policy orders europe --filter 'header:region^=eu-'
@@ -146,8 +144,7 @@ func newChannelRedrive(t *cli.Target) *cobra.Command {
 	return cmd
 }
 
-// redriveEach bounds one request: a broker answers after it has moved all messages.
-const redriveEach = 1000
+const redriveEach = 1000 // bounds one request: a broker answers after it has moved all messages
 
 // redrive moves dead letters back until none is left or limit is reached.
 func redrive(cmd *cobra.Command, t *cli.Target, args []string, limit int) error {
@@ -177,15 +174,13 @@ func newChannelSeek(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seek TOPIC CHANNEL POSITION",
 		Short: "move a channel's position; messages in flight and deferred ones are dropped",
-		Long: `seek moves a channel forward or back, and says how many messages it skips and
-repeats. POSITION is earliest, latest, a time (RFC 3339, how long ago, such as
-90m, or a Unix time in ns) or a sequence. A sequence beyond the end of a
-partition and a time in the future are refused, and nothing is moved. On a
-terminal it shows the numbers first, and asks.
+		Long: `seek moves a channel forward or back, and says how many messages it skips and repeats. POSITION is
+earliest, latest, a time (RFC 3339, how long ago, such as 90m, or a Unix time in ns) or a sequence. A sequence beyond
+the end of a partition and a time in the future are refused, and nothing is moved. On a terminal it shows the numbers
+first, and asks.
 
-A skipped message is not finished, and the channel no longer delivers it.
-A repeated message was finished or passed before, or is older than the channel,
-and the channel delivers it again. Messages that retention has removed count in
+A skipped message is not finished, and the channel no longer delivers it. A repeated message was finished or passed
+before, or is older than the channel, and the channel delivers it again. Messages that retention has removed count in
 neither number.`,
 		Example: `  nsqctl channel seek orders audit 2026-11-20T12:00:00Z
   nsqctl channel seek orders audit 90m --dry-run      # the numbers, and nothing else
@@ -243,15 +238,14 @@ func printSeek(w io.Writer, r api.SeekResult, wide bool) {
 	}
 }
 
-// number writes a number that may be unknown.
 func number[T uint64 | ident.Sequence](n *T) string { return cli.Known(n, "%d") }
 
 func newChannelList(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [TOPIC]",
 		Short: "all channels with their lag, messages and consumers, the largest lag first",
-		Long: `list prints the channels of the cluster, or of a topic. LAG is the age of the oldest
-message that is neither finished nor deferred.`,
+		Long: `list prints the channels of the cluster, or of a topic. LAG is the age of the oldest message that is
+neither finished nor deferred.`,
 		Example: `  nsqctl channel list -n 10
   nsqctl channel list orders --sort depth`,
 		RunE: func(cmd *cobra.Command, args []string) error {

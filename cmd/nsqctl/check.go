@@ -32,10 +32,9 @@ func newCheck(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check TOPIC",
 		Short: "compare the replicas of a topic batch by batch",
-		Long: `check reads every live replica, batch by batch, up to the newest committed end
-that a replica has when check begins, and prints the first difference. Messages
-published after that do not count. Exit code 0: all replicas are present
-and equal; 6: a difference, or a replica that is missing or behind.`,
+		Long: `check reads every live replica, batch by batch, up to the newest committed end that a replica has when
+check begins, and prints the first difference. Messages published after that do not count. Exit code 0: all replicas are
+present and equal; 6: a difference, or a replica that is missing or behind.`,
 		Example: `  nsqctl check orders
   nsqctl check orders --wait 1m -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

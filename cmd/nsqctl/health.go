@@ -14,8 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
-// healthTextMax bounds the bytes that are read of an answer.
-const healthTextMax = 4096
+const healthTextMax = 4096 // bounds the bytes that are read of an answer
 
 func newHealth(t *cli.Target) *cobra.Command {
 	var url string
@@ -24,13 +23,11 @@ func newHealth(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "probe one broker: exit code 0 if it is healthy, else 1",
-		Long: `health requests one of a broker's probes and ends with 0 if the answer is 200,
-else with 1 and the reason. It is for supervisors of images without a shell:
-/healthz reports whether the broker can store messages, /readyz whether it serves
-and reaches the other brokers. The broker is the one on this machine, unless
---nsqd-http-address or --url on the command line names another one: the
-environment and profiles do not count. The HTTP port answers probes without TLS,
-also of a broker that requires TLS.`,
+		Long: `health requests one of a broker's probes and ends with 0 if the answer is 200, else with 1 and the
+reason. It is for supervisors of images without a shell: /healthz reports whether the broker can store messages, /readyz
+whether it serves and reaches the other brokers. The broker is the one on this machine, unless --nsqd-http-address or
+--url on the command line names another one: the environment and profiles do not count. The HTTP port answers probes
+without TLS, also of a broker that requires TLS.`,
 		Example: `  nsqctl health
   nsqctl health --ready
   nsqctl health --nsqd-http-address n2.example:4151
@@ -65,7 +62,6 @@ also of a broker that requires TLS.`,
 	return cmd
 }
 
-// probe returns the text of an answer 200; any other answer is an error.
 func probe(ctx context.Context, client *http.Client, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Command nsqctl publishes, consumes, inspects and administers a Lockstep cluster, and starts
-// one on loopback for development. It uses only the NSQ protocol and the brokers' HTTP API;
-// most commands work with a stock nsqd too.
+// Command nsqctl publishes, consumes, inspects and administers a Lockstep cluster, and starts one on loopback for
+// development. It uses only the NSQ protocol and the brokers' HTTP API; most commands work with a stock nsqd too.
 //
 // The package has the commands of topics, channels, messages and users. The other groups of commands
 // are packages below internal, and so is what all commands share (internal/cli).
@@ -14,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -21,7 +21,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/benchcmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/certcmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clustercmd"
@@ -55,11 +54,10 @@ func main() {
 
 func newRoot() *cobra.Command {
 	t := &cli.Target{}
-	root := cli.NewRoot(t,
-		devcmd.NewDev(), devcmd.NewEtcd(), newPub(t), newTail(t), clustercmd.NewCluster(t), clustercmd.NewBroker(t), newTopic(t), newChannel(t),
-		newStats(t), newPeek(t), newTrace(t), dump.New(t), newCheck(t), recovercmd.NewRecover(t), benchcmd.NewBench(t),
-		migration.NewMigrate(t), migration.NewImportNSQD(t), transfer.NewExport(t), transfer.NewImport(t), transfer.NewMirror(t),
-		clustercmd.NewVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), certcmd.NewCert(t), cli.NewProfile(t), newMan())
+	root := cli.NewRoot(t, slices.Concat(clustercmd.Commands(t), devcmd.Commands(t), migration.Commands(t), transfer.Commands(t), []*cobra.Command{
+		newPub(t), newTail(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newTrace(t), newCheck(t), newHealth(t), newUser(t), newACL(t), newAudit(t), newMan(),
+		dump.New(t), recovercmd.NewRecover(t), certcmd.NewCert(t),
+	})...)
 	root.Short = "publish, consume, inspect and administer a Lockstep cluster"
 	root.Long = `nsqctl uses any broker of a cluster: every broker accepts every put, serves
 every channel and answers for the whole cluster. Without addresses it uses the
@@ -119,7 +117,7 @@ func sourceDate() (time.Time, error) {
 	}
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+		err = fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
 	}
-	return time.Unix(seconds, 0).UTC(), nil
+	return time.Unix(seconds, 0).UTC(), err
 }

@@ -38,9 +38,8 @@ func newPeek(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peek TOPIC",
 		Short: "print messages without consuming them",
-		Long: `peek reads the log of a topic: all retained messages, consumed or not. It does not
-affect channels. --node reads the replica on one broker. With
---uncommitted that includes messages beyond its committed end, as after an
+		Long: `peek reads the log of a topic: all retained messages, consumed or not. It does not affect channels.
+--node reads the replica on one broker. With --uncommitted that includes messages beyond its committed end, as after an
 unclean recovery: no consumer receives them, and they may be removed later.`,
 		Example: `  nsqctl peek orders -n 3
   nsqctl peek orders --partition 2 --from 1500 -o json
@@ -157,9 +156,8 @@ func newTrace(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace ID --topic TOPIC",
 		Short: "show where a message is",
-		Long: `trace shows the state of one message, as the leader of its partition has it now: in
-the log, and in every channel. Nothing is recorded for it, so it has no history:
-it is unknown which consumer finished a message. nsqctl tail,
+		Long: `trace shows the state of one message, as the leader of its partition has it now: in the log, and in every
+channel. Nothing is recorded for it, so it has no history: it is unknown which consumer finished a message. nsqctl tail,
 peek and the client print the id.`,
 		Example: `  nsqctl trace 5a10000000000000 --topic orders`,
 		RunE:    cli.Show(t, "/v1/trace", printTrace, "topic"),
@@ -200,24 +198,20 @@ type pubOptions struct {
 	quiet bool
 }
 
-// pubLinger is how long a line waits for others of its batch.
-const pubLinger = 100 * time.Millisecond
+const pubLinger = 100 * time.Millisecond // how long a line waits for others of its batch
 
 func newPub(t *cli.Target) *cobra.Command {
 	var o pubOptions
 	cmd := &cobra.Command{
 		Use:   "pub --topic TOPIC [FILE]",
 		Short: "publish a file or standard input, one message per line",
-		Long: `pub publishes every non-empty line as one message and ends when all are
-answered OK: exit code 0. After Ctrl-C, or after a put whose retries are used up,
-it prints the number of published messages and ends with 1.
+		Long: `pub publishes every non-empty line as one message and ends when all are answered OK: exit code 0. After
+Ctrl-C, or after a put whose retries are used up, it prints the number of published messages and ends with 1.
 
-A put that a broker refuses for now ("not stored"), and a put whose outcome is
-unknown ("in doubt", or no answer within --timeout), is retried for the time of
---retry; stderr has the reasons. A put in doubt may then be stored twice, unless
-the topic recognises content (nsqctl topic create --dedupe content); pub counts
-and reports these. A put that every broker would refuse, such as a message
-that is too large, is not retried. If a broker does not answer, or is not ready,
+A put that a broker refuses for now ("not stored"), and a put whose outcome is unknown ("in doubt", or no answer within
+--timeout), is retried for the time of --retry; stderr has the reasons. A put in doubt may then be stored twice, unless
+the topic recognises content (nsqctl topic create --dedupe content); pub counts and reports these. A put that every
+broker would refuse, such as a message that is too large, is not retried. If a broker does not answer, or is not ready,
 pub uses the next address.
 
 With --tls pub publishes nothing to a port without TLS.`,
@@ -302,10 +296,8 @@ const (
 	// reconnectDelay is the pause before a broker is dialled again, and between queries of a
 	// lookup API: go-nsq has one setting for both.
 	reconnectDelay = time.Second
-	// heartbeat is the time within which a broker that is alive answers.
-	heartbeat = time.Second
-	// checkEvery is the pause between two checks whether a broker is connected.
-	checkEvery = 250 * time.Millisecond
+	heartbeat      = time.Second            // the time within which a broker that is alive answers
+	checkEvery     = 250 * time.Millisecond // the pause between two checks whether a broker is connected
 )
 
 // silence is the time without an answer after which a broker counts as lost. Tests raise it.
@@ -318,12 +310,10 @@ func newTail(t *cli.Target) *cobra.Command {
 		Use:     "tail --topic TOPIC",
 		Aliases: []string{"sub"},
 		Short:   "print the messages of a topic, one per line",
-		Long: `tail consumes a channel and prints each body on its own line. Without --channel
-it creates an ephemeral one, which receives the messages from now on; with
---channel it shares the messages with the other consumers of that channel. It
-creates no topic and no other channel (nsqctl channel create); it asks the HTTP
-API, and continues without an answer. With -o json a line has the id, the attempts
-and the time as well. A message is finished when it is printed.`,
+		Long: `tail consumes a channel and prints each body on its own line. Without --channel it creates an ephemeral
+one, which receives the messages from now on; with --channel it shares the messages with the other consumers of that
+channel. It creates no topic and no other channel (nsqctl channel create); it asks the HTTP API, and continues without
+an answer. With -o json a line has the id, the attempts and the time as well. A message is finished when it is printed.`,
 		Example: `  nsqctl tail --topic records -n 10
   nsqctl sub --topic records --channel archive > archive.jsonl`,
 		Args: cobra.ArbitraryArgs,
@@ -349,7 +339,7 @@ and the time as well. A message is finished when it is printed.`,
 			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, most: cfg.MaxInFlight, want: consumer.ChangeMaxInFlight, done: make(chan struct{}), json: t.Output == "json"}
 			consumer.AddHandler(p)
 			consumer.SetLookupdHttpClient(t.HTTP)
-			consumer.SetBehaviorDelegate(t.Security.TLSFilter(cmd.ErrOrStderr()))
+			consumer.SetBehaviorDelegate(tlsFilter{&t.Security, cmd.ErrOrStderr()})
 			if lookupd != "" {
 				err = consumer.ConnectToNSQLookupd(lookupd)
 			} else {
@@ -382,6 +372,23 @@ and the time as well. A message is finished when it is printed.`,
 	f.IntVarP(&count, "count", "n", 0, "stop after this number of messages; 0 = never")
 	f.IntVar(&inFlight, "max-in-flight", 200, "largest number of messages in flight")
 	return cli.Required(cmd, "topic")
+}
+
+// tlsFilter is an nsq.DiscoveryFilter that leaves out the ports without TLS if TLS is required, and reports them to out.
+type tlsFilter struct {
+	*cli.Security
+	out io.Writer
+}
+
+// Filter implements nsq.DiscoveryFilter.
+func (f tlsFilter) Filter(addresses []string) []string {
+	return slices.DeleteFunc(addresses, func(address string) bool {
+		err := f.CheckTLS(context.Background(), address) // go-nsq passes no context
+		if errors.Is(err, nsqclient.ErrNoTLS) {
+			fmt.Fprintf(f.out, "%s: %v\n", address, err)
+		}
+		return errors.Is(err, nsqclient.ErrNoTLS)
+	})
 }
 
 // connectAny consumes from the first broker that answers. One is enough to receive all messages, and over one connection
@@ -474,8 +481,7 @@ func (p *printer) print(m *nsq.Message) error {
 }
 
 const (
-	// lookups is how often a topic or a channel is looked up: it may just have been created at another broker.
-	lookups = 3
+	lookups = 3 // how often a topic or a channel is looked up: it may just have been created at another broker
 	// lookupTimeout bounds one question. Without an answer tail continues.
 	lookupTimeout = 2 * time.Second
 )

@@ -53,8 +53,7 @@ func newStats(t *cli.Target) *cobra.Command {
 
 const clearScreen = "\x1b[H\x1b[2J"
 
-// liveStats prints the statistics repeatedly. It continues if a broker does not answer for a
-// moment.
+// liveStats prints the statistics repeatedly. It continues if a broker does not answer for a moment.
 func liveStats(cmd *cobra.Command, t *cli.Target, topic, channel string, interval time.Duration) error {
 	out := cmd.OutOrStdout()
 	tick := time.NewTicker(interval)

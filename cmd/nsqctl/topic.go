@@ -60,9 +60,8 @@ func newTopicSet(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set TOPIC",
 		Short: "change limits of a topic, or its durability, and print its effective values",
-		Long: `set changes the settings that are given; the others stay as they are. Two commands
-change the rest: topic replication changes the numbers of replicas, topic partitions
-raises the number of partitions.`,
+		Long: `set changes the settings that are given; the others stay as they are. Two commands change the rest: topic
+replication changes the numbers of replicas, topic partitions raises the number of partitions.`,
 		Example: `  nsqctl topic set orders --retention-time 24h --max-bytes 0`,
 	}
 	cmd.RunE = changeOptions(t, "/v1/topic/set", topicOptions(cmd.Flags()))
@@ -98,9 +97,8 @@ func newTopicList(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "print the names of all topics; with --sort their numbers, too",
-		Long: `list prints the names of all topics. With --sort it prints a table, the largest value
-first. KEPT is the size of one copy of the topic's logs, which each of its replicas
-has on disk.`,
+		Long: `list prints the names of all topics. With --sort it prints a table, the largest value first. KEPT is the
+size of one copy of the topic's logs, which each of its replicas has on disk.`,
 		Example: `  nsqctl topic list -o json
   nsqctl topic list --sort disk -n 10      # which topics take the disk?`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -193,10 +191,9 @@ func newMove(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "move TOPIC",
 		Short: "move one replica of a partition to another broker",
-		Long: `move moves a replica of a partition to another broker, at the same place in the
-list: the first in the list is the preferred leader. The new replica copies the
-log and joins the in-sync set before the old one is removed; puts and consumers
-continue.`,
+		Long: `move moves a replica of a partition to another broker, at the same place in the list: the first in the
+list is the preferred leader. The new replica copies the log and joins the in-sync set before the old one is removed;
+puts and consumers continue.`,
 		Example: `  nsqctl topic move orders --partition 3 --from n1 --to n4 --wait 1h`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := cli.Request(cmd, args, "from", "to")
@@ -219,10 +216,9 @@ func newReplication(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replication TOPIC",
 		Short: "change the replication factor or the minimum of in-sync replicas of a topic",
-		Long: `replication changes the number of replicas of each partition, and the number of
-them that must be in sync for a put. Replicas are added or removed one partition
-after the other; a higher minimum applies to a partition as soon as that many
-replicas are in sync.`,
+		Long: `replication changes the number of replicas of each partition, and the number of them that must be in sync
+for a put. Replicas are added or removed one partition after the other; a higher minimum applies to a partition as soon
+as that many replicas are in sync.`,
 		Example: `  nsqctl topic replication orders --replication-factor 3 --min-in-sync 2 --wait 1h`,
 	}
 	settings := []string{"replication-factor", "min-in-sync"}
@@ -242,20 +238,17 @@ func newPartitions(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "partitions TOPIC NUMBER",
 		Short: "raise the number of partitions of a topic",
-		Long: `partitions raises the number of partitions of a topic, while producers and consumers
-continue. The number is never lowered, and the messages that are there stay where
-they are. All channels, with their pauses, are in the new partitions before the
-first message is.
+		Long: `partitions raises the number of partitions of a topic, while producers and consumers continue. The number
+is never lowered, and the messages that are there stay where they are. All channels, with their pauses, are in the new
+partitions before the first message is.
 
-Later messages of a key may go to another partition than earlier ones, so the order
-of the messages of a key is lost at the change. To preserve it, stop the
-producers, wait until the channels are empty, raise the number, start the producers.
-Ordered topics are refused without --reorder for that reason.
+Later messages of a key may go to another partition than earlier ones, so the order of the messages of a key is lost at
+the change. To preserve it, stop the producers, wait until the channels are empty, raise the number, start the
+producers. Ordered topics are refused without --reorder for that reason.
 
-So is a topic that recognises messages by their content: one that was published
-before the change and is published again after it may be stored again. Stop all
-producers for the topic's dedupe window before the change. The same is true for messages
-with ids, and the topic cannot tell whether it has any.`,
+So is a topic that recognises messages by their content: one that was published before the change and is published again
+after it may be stored again. Stop all producers for the topic's dedupe window before the change. The same is true for
+messages with ids, and the topic cannot tell whether it has any.`,
 		Example: `  nsqctl topic partitions orders 8`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
@@ -273,9 +266,8 @@ func newTopicDelete(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete TOPIC",
 		Short: "delete a topic",
-		Long: `delete deletes a topic with its channels. It can be undeleted for the time of
---delete-grace of the brokers (24h by default); its files take disk space until then.
-An #ephemeral topic is deleted permanently.`,
+		Long: `delete deletes a topic with its channels. It can be undeleted for the time of --delete-grace of the
+brokers (24h by default); its files take disk space until then. An #ephemeral topic is deleted permanently.`,
 		Example: `  nsqctl topic delete orders
   nsqctl topic delete orders --now         # permanently`,
 		RunE: t.Post("/topic/delete", "now"),
@@ -288,9 +280,9 @@ func newTopicUndelete(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undelete TOPIC",
 		Short: "bring a deleted topic back within its grace",
-		Long: `undelete brings a deleted topic back as it was: its messages, its channels with their
-positions, delayed messages, policies and pauses, its options. Of several deleted
-topics of the name it takes the last deleted, or the one with --id.
+		Long: `undelete brings a deleted topic back as it was: its messages, its channels with their positions, delayed
+messages, policies and pauses, its options. Of several deleted topics of the name it takes the last deleted, or the one
+with --id.
 
 While another topic has the name it is refused.`,
 		Example: `  nsqctl topic undelete orders
@@ -307,8 +299,8 @@ func newTopicPurge(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge TOPIC",
 		Short: "remove deleted topics of a name permanently, before their grace period ends",
-		Long: `purge permanently removes all deleted topics of a name, or the one with --id. Their files
-leave the disk after --trash-grace of each broker.`,
+		Long: `purge permanently removes all deleted topics of a name, or the one with --id. Their files leave the disk
+after --trash-grace of each broker.`,
 		Example: `  nsqctl topic purge orders`,
 		RunE:    t.Post("/v1/topic/purge", "id"),
 	}
@@ -320,11 +312,9 @@ func newTopicTrash(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trash",
 		Short: "print the deleted topics that can be undeleted",
-		Long: `trash prints the deleted topics that can be undeleted, oldest deletion
-first. BYTES is the size of one copy of the logs, which each replica has on disk; it is
-unknown while the leader of a partition does not answer. UNTIL
-is when the topic is removed permanently; while the cluster has no controller it moves
-into the future.`,
+		Long: `trash prints the deleted topics that can be undeleted, oldest deletion first. BYTES is the size of one
+copy of the logs, which each replica has on disk; it is unknown while the leader of a partition does not answer. UNTIL
+is when the topic is removed permanently; while the cluster has no controller it moves into the future.`,
 		Example: `  nsqctl topic trash
   nsqctl topic trash -o json`,
 		RunE: cli.ShowList(t, "/v1/topic/trash", "topics", printTrash),

@@ -26,25 +26,27 @@ func newUser(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "user",
 		Short: "create, list, rotate and delete users",
-		Long: `A cluster without users is open: every client may do everything. The first user
-must be an administrator. It takes a secret, which each broker keeps in the file
-first-admin.token of its data path: on a broker's machine nsqctl reads it itself, as
-root or as the broker's user; elsewhere give a copy with --token-file. From then on
-every client needs a token (or a certificate), and has the rights that its user was
-granted with "nsqctl acl grant".
+		Long: `A cluster without users is open: every client may do everything. The first user must be an administrator.
+It takes a secret, which each broker keeps in the file first-admin.token of its data path: on a broker's machine nsqctl
+reads it itself, as root or as the broker's user; elsewhere give a copy with --token-file. From then on every client
+needs a token (or a certificate), and has the rights that its user was granted with "nsqctl acl grant".
 
-A token is shown once. Producers and consumers send it as their AUTH secret
-(go-nsq: Config.AuthSecret), HTTP clients as "Authorization: Bearer TOKEN", and
-nsqctl reads it from --token-file or $LOCKSTEP_TOKEN.
+A token is shown once. Producers and consumers send it as their AUTH secret (go-nsq: Config.AuthSecret), HTTP clients as
+"Authorization: Bearer TOKEN", and nsqctl reads it from --token-file or $LOCKSTEP_TOKEN.
 
-The user "anonymous" stands for every client without credentials: create it to
-grant something to all of them, such as metrics to a Prometheus without a token.`,
+The user "anonymous" stands for every client without credentials: create it to grant something to all of them, such as
+metrics to a Prometheus without a token.`,
 	}
 	cmd.AddCommand(newUserCreate(t), newUserRotate(t), newUserQuota(t), &cobra.Command{
 		Use:     "list",
 		Short:   "all users, how they log in, their rights on the cluster, and how much of their quotas they use",
 		Example: `  nsqctl user list -o json`,
-		RunE:    cli.ShowList(t, userList, "users", printUsers),
+		RunE: cli.ShowList(t, userList, "users", func(w io.Writer, users []httpapi.UserView) {
+			fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
+			for _, u := range users {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, cmp.Or(string(u.Cluster), "-"), len(u.Topics), quotaText(u.Quota, u.Used))
+			}
+		}),
 	}, &cobra.Command{
 		Use:     "delete NAME",
 		Short:   "delete a user with its rights",
@@ -59,11 +61,9 @@ func newUserCreate(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "create a user; prints its token, which is not stored",
-		Long: `create makes a user without rights, or with --admin one that administers the
-cluster. With --certificate the user has no token: it is the client whose
-certificate has this common name (brokers with --tls-client-auth-policy
-require-verify). A TCP client that must send some AUTH secret sends the word
-"certificate".`,
+		Long: `create makes a user without rights, or with --admin one that administers the cluster. With --certificate
+the user has no token: it is the client whose certificate has this common name (brokers with --tls-client-auth-policy
+require-verify). A TCP client that must send some AUTH secret sends the word "certificate".`,
 		Example: `  nsqctl user create root --admin --write-token root.token    # the first one, on a broker's machine
   nsqctl --token-file root.token user create shop-writer
   nsqctl --token-file root.token user create prometheus && nsqctl --token-file root.token acl grant prometheus --cluster observe
@@ -83,8 +83,8 @@ func newUserRotate(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate NAME",
 		Short: "give a user a new token; the old one is refused from now on",
-		Long: `rotate makes a new token and prints it. The old one is refused at once, and the
-subscriptions of clients that logged in with it end.`,
+		Long: `rotate makes a new token and prints it. The old one is refused at once, and the subscriptions of clients
+that logged in with it end.`,
 		Example: `  nsqctl user rotate shop-writer --write-token shop-writer.token`,
 	}
 	tokenFlag(cmd)
@@ -100,15 +100,14 @@ func newUserQuota(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quota NAME",
 		Short: "bound the topics, partitions and channels that a user creates, and its publish rate",
-		Long: `quota changes the numbers that are given; 0 means no limit. Topics, partitions and
-durable channels count if the user created them and they still exist. A creation
-beyond the limit is refused ("quota reached"); nothing is deleted. A user without a
-quota may create 1,000 topics with 10,000 partitions, and 10,000 channels; one
-that administers the cluster has no limit. A user with a limit of topics creates 100 at
-once and 5 a second afterwards, at each broker ("rate limited").
+		Long: `quota changes the numbers that are given; 0 means no limit. Topics, partitions and durable channels count
+if the user created them and they still exist. A creation beyond the limit is refused ("quota reached"); nothing is
+deleted. A user without a quota may create 1,000 topics with 10,000 partitions, and 10,000 channels; one that
+administers the cluster has no limit. A user with a limit of topics creates 100 at once and 5 a second afterwards, at
+each broker ("rate limited").
 
-The rates apply to a user's clients at one broker: three brokers admit three times as
-much. A put beyond them is refused ("rate limited, not stored"; HTTP 429).
+The rates apply to a user's clients at one broker: three brokers admit three times as much. A put beyond them is refused
+("rate limited, not stored"; HTTP 429).
 
 The user "anonymous" has one quota for all clients without credentials together.`,
 		Example: `  nsqctl user quota shop-writer --topics 20 --partitions 100 --channels 50
@@ -139,10 +138,10 @@ func printToken(cmd *cobra.Command, t *cli.Target, request func() ([]byte, error
 		defer to.Close()
 	}
 	body, err := request()
+	if err != nil && to != nil {
+		_ = os.Remove(file) // it is empty
+	}
 	if err != nil {
-		if to != nil {
-			_ = os.Remove(file) // it is empty
-		}
 		return err
 	}
 	var made httpapi.NewToken
@@ -156,13 +155,6 @@ func printToken(cmd *cobra.Command, t *cli.Target, request func() ([]byte, error
 	return cli.Print(cmd, t, made, func(w io.Writer) {
 		fmt.Fprintln(w, cmp.Or(made.Token, fmt.Sprintf("user %s has no token", made.Name)))
 	})
-}
-
-func printUsers(w io.Writer, users []httpapi.UserView) {
-	fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
-	for _, u := range users {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, cmp.Or(string(u.Cluster), "-"), len(u.Topics), quotaText(u.Quota, u.Used))
-	}
 }
 
 // quotaText lists the limits of a quota, "3 of 20 topics" where their use is counted.
@@ -191,9 +183,9 @@ func newACL(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acl",
 		Short: "grant, revoke and list the rights of users",
-		Long: `Rights on topics are granted for a pattern: * stands for any characters, ? for
-one, everything else for itself, and the whole name must match, an #ephemeral
-suffix included. A right counts at once, also for clients that are connected.
+		Long: `Rights on topics are granted for a pattern: * stands for any characters, ? for one, everything else for
+itself, and the whole name must match, an #ephemeral suffix included. A right counts at once, also for clients that are
+connected.
 
   --topic PATTERN --rights   publish      PUB, MPUB, DPUB and their variants, /pub, /mpub
                              consume      SUB and its variants, nsqctl peek
@@ -262,9 +254,9 @@ func newAudit(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "audit",
 		Short: "the last administrative actions on one broker",
-		Long: `audit lists the last 1,000 administrative actions that came to the first broker
-that answers: when, by which identity, from where, what, and with which result.
-Each broker has its own list; all actions are in the brokers' logs too (audit=true).`,
+		Long: `audit lists the last 1,000 administrative actions that came to the first broker that answers: when, by
+which identity, from where, what, and with which result. Each broker has its own list; all actions are in the brokers'
+logs too (audit=true).`,
 		Example: `  nsqctl audit --nsqd-http-address n1:4151`,
 		RunE: cli.ShowList(t, "/v1/audit", "entries", func(w io.Writer, entries []guard.Entry) {
 			for _, e := range entries {

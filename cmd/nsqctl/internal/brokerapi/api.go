@@ -1,5 +1,4 @@
-// Package brokerapi asks the HTTP API of the brokers for the commands of nsqctl: one broker, or any
-// that answers.
+// Package brokerapi asks the HTTP API of the brokers for the commands of nsqctl: one broker, or any that answers.
 //
 // It has no flags and reads no files: the caller sets up the addresses, TLS and the token. It prints nothing, and of the
 // single requests it has only the view of the cluster.
@@ -33,11 +32,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// TokenVariable is the environment variable of the token, which the text of a refusal names.
-const TokenVariable = "LOCKSTEP_TOKEN"
+const TokenVariable = "LOCKSTEP_TOKEN" // the environment variable of the token, which the text of a refusal names
 
-// nextTimeout bounds a read-only request if another broker can be tried after it.
-const nextTimeout = 4 * time.Second
+const nextTimeout = 4 * time.Second // bounds a read-only request if another broker can be tried after it
 
 // Client asks brokers. It may be used by several goroutines once its fields are set.
 type Client struct {
@@ -174,8 +171,7 @@ func (e *statusError) hint(text string) string {
 	return text
 }
 
-// Call sends one request to one broker and returns the body; any answer but 200 is a
-// statusError.
+// Call sends one request to one broker and returns the body; any answer but 200 is a statusError.
 func (c *Client) Call(ctx context.Context, method, address, path string, query url.Values) ([]byte, error) {
 	return c.exchange(ctx, method, address, path, query, nil, nil)
 }
@@ -243,8 +239,7 @@ func decode(body []byte, err error, path string, v any) error {
 	return nil
 }
 
-// Send posts a body to one broker and returns the body of its answer; any answer but 200 is a
-// statusError.
+// Send posts a body to one broker and returns the body of its answer; any answer but 200 is a statusError.
 func (c *Client) Send(ctx context.Context, address, path string, query url.Values, header http.Header, body []byte) ([]byte, error) {
 	return c.exchange(ctx, http.MethodPost, address, path, query, header, bytes.NewReader(body))
 }

@@ -49,9 +49,9 @@ func NewCert(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cert",
 		Short: "make an authority, and the certificates of brokers and clients",
-		Long: `cert makes what brokers require of certificates, with the right names and usages. It
-asks no broker, so it can run on a separate machine. Store ca.key there: it can certify
-any broker. Private keys are readable by you alone, and no file is replaced.`,
+		Long: `cert makes what brokers require of certificates, with the right names and usages. It asks no broker, so
+it can run on a separate machine. Store ca.key there: it can certify any broker. Private keys are readable by you alone,
+and no file is replaced.`,
 	}
 	cmd.AddCommand(newAuthorityCommand(t), newBrokerCommand(t), newClientCommand(t))
 	return cmd
@@ -108,8 +108,8 @@ func newAuthorityCommand(t *cli.Target) *cobra.Command {
 	cmd := issuer(t, &cobra.Command{
 		Use:   "ca",
 		Short: "make an authority: ca.crt, and ca.key, which signs certificates",
-		Long: `ca makes an authority for the certificates of one cluster's brokers, and of its clients.
-Every broker and every client needs ca.crt. Only nsqctl cert needs ca.key.`,
+		Long: `ca makes an authority for the certificates of one cluster's brokers, and of its clients. Every broker and
+every client needs ca.crt. Only nsqctl cert needs ca.key.`,
 		Example: `  nsqctl cert ca
   nsqctl cert ca --out authority`,
 	}, authorityDays, func(out string, _ []string, valid time.Duration) (certificates, error) {
@@ -135,14 +135,13 @@ func newBrokerCommand(t *cli.Target) *cobra.Command {
 	cmd := issuer(t, &cobra.Command{
 		Use:   "broker HOST...",
 		Short: "make the certificates of brokers: a folder HOST with ca.crt, tls.crt and tls.key",
-		Long: `broker makes a certificate for each host, and a folder of its name with the three files
-that nsqd reads in --tls-dir: copy the folder to the host as /etc/lockstep/tls. HOST is
-the name in nsqd's --join, and the broker's --node-name. The certificate serves for
-connections of other brokers and of clients. --also adds a name or address at which
-clients connect, such as that of a load balancer, to each certificate.
+		Long: `broker makes a certificate for each host, and a folder of its name with the three files that nsqd reads
+in --tls-dir: copy the folder to the host as /etc/lockstep/tls. HOST is the name in nsqd's --join, and the broker's
+--node-name. The certificate serves for connections of other brokers and of clients. --also adds a name or address at
+which clients connect, such as that of a load balancer, to each certificate.
 
-To renew a certificate, make it in another folder and copy the files over the earlier
-ones. Brokers read them again by themselves, those for clients at SIGHUP.`,
+To renew a certificate, make it in another folder and copy the files over the earlier ones. Brokers read them again by
+themselves, those for clients at SIGHUP.`,
 		Example: `  nsqctl cert broker n1.example n2.example n3.example
   nsqctl cert broker n1.example --also mq.example --also 127.0.0.1
   mkdir renewed && nsqctl cert broker n1.example --out renewed`,
@@ -196,9 +195,9 @@ func newClientCommand(t *cli.Target) *cobra.Command {
 	cmd := issuer(t, &cobra.Command{
 		Use:   "client USER",
 		Short: "make the certificate of a client: USER.crt and USER.key",
-		Long: `client makes a certificate with which a user of the cluster logs in (nsqctl user create
-USER --certificate), at brokers with --tls-client-auth-policy=require-verify. No broker
-takes it for a broker's: it has no DNS name, and is not valid for servers.`,
+		Long: `client makes a certificate with which a user of the cluster logs in (nsqctl user create USER
+--certificate), at brokers with --tls-client-auth-policy=require-verify. No broker takes it for a broker's: it has no
+DNS name, and is not valid for servers.`,
 		Example: `  nsqctl cert client shop-writer
   nsqctl user create shop-writer --certificate`,
 	}, leafDays, func(out string, args []string, valid time.Duration) (made certificates, err error) {
@@ -241,12 +240,9 @@ func Loopback(dir string) (clients *tls.Config, certFile, keyFile string, err er
 }
 
 const (
-	// authorityKey is the file with the authority's private key, which no broker needs.
-	authorityKey = "ca.key"
-	// earlier makes a certificate valid on hosts whose clocks are behind.
-	earlier = time.Hour
-	// serialBits is the length of a random serial number: no two certificates of an authority share one.
-	serialBits = 120
+	authorityKey = "ca.key"  // the file with the authority's private key, which no broker needs
+	earlier      = time.Hour // makes a certificate valid on hosts whose clocks are behind
+	serialBits   = 120       // the length of a random serial number: no two certificates of an authority share one
 )
 
 type authority struct {
@@ -278,7 +274,6 @@ func openAuthority(dir string) (authority, error) {
 	return authority{cert: pair.Leaf, key: key, pem: text}, nil
 }
 
-// newAuthority makes the certificate of an authority, signed by itself.
 func newAuthority(name string, valid time.Duration) (certificate, secret []byte, err error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
@@ -303,7 +298,6 @@ func (a authority) ofBroker(host string, also []string, valid time.Duration) (ce
 	return sign(template, valid, &a)
 }
 
-// ofClient makes a certificate with which a user logs in.
 func (a authority) ofClient(name string, valid time.Duration) (certificate, secret []byte, err error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, BasicConstraintsValid: true,
@@ -379,7 +373,6 @@ func write(folders []string, files []file) (err error) {
 	return nil
 }
 
-// explain says why nothing was written.
 func explain(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s exists, and nothing is replaced: move it away, or give another folder (now %s)", path, filepath.Dir(path))

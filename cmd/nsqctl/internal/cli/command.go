@@ -25,15 +25,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// completionTimeout bounds how long a shell waits for names.
-const completionTimeout = 2 * time.Second
+const completionTimeout = 2 * time.Second // bounds how long a shell waits for names
 
 // VersionLine describes the build of nsqctl.
 func VersionLine() string {
 	return fmt.Sprintf("%s, speaks NSQ %s", api.ReadBuild().Describe(metadata.Level), api.Version)
 }
 
-// NewRoot returns the command that has these commands, and the flags of every command. The flags set up
+// NewRoot returns the command that has these commands and profile, and the flags of every command. The flags set up
 // t before a command runs.
 func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
@@ -49,7 +48,7 @@ func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	f.StringVarP(&t.Output, "output", "o", "text", "text (or table), wide, json or yaml")
 	f.String("profile", "", "profile to use (nsqctl profile); empty: the one that \"profile use\" chose")
 	t.Security.flags(f)
-	root.AddCommand(commands...)
+	root.AddCommand(append(commands, newProfile(t))...)
 	root.SetVersionTemplate("nsqctl: {{.Version}}\n")
 	for _, group := range append(root.Commands(), root) {
 		if !group.Runnable() {
@@ -68,9 +67,32 @@ func (t *Target) complete(cmd *cobra.Command) {
 	markUsage(cmd)
 	t.formatOutput(cmd)
 	t.completeNames(cmd)
+	cmd.Long = wrap(cmd.Long)
 	for _, sub := range cmd.Commands() {
 		t.complete(sub)
 	}
+}
+
+const helpWidth = 80 // of the lines of help texts
+
+// wrap breaks the paragraphs of a help text into lines. A paragraph with an indented line keeps its own.
+func wrap(text string) string {
+	paragraphs := strings.Split(text, "\n\n")
+	for i, p := range paragraphs {
+		if strings.Contains("\n"+p, "\n ") {
+			continue
+		}
+		lines := []string{""}
+		for _, word := range strings.Fields(p) {
+			if last := &lines[len(lines)-1]; len(*last)+1+len(word) > helpWidth {
+				lines = append(lines, word)
+			} else {
+				*last += Mark(*last != "", " ") + word
+			}
+		}
+		paragraphs[i] = strings.Join(lines, "\n")
+	}
+	return strings.Join(paragraphs, "\n\n")
 }
 
 // argumentsOf is the number of arguments that a usage names: each word is one but "[X]", which is optional, "X...", which
@@ -195,8 +217,7 @@ func Required(cmd *cobra.Command, flags ...string) *cobra.Command {
 	return cmd
 }
 
-// StepsShown bounds the partitions of a plan that the text lists; "wide" and JSON have all.
-const StepsShown = 20
+const StepsShown = 20 // bounds the partitions of a plan that the text lists; "wide" and JSON have all
 
 // PlanFlags adds --dry-run and --yes to a command.
 func PlanFlags(cmd *cobra.Command) {
@@ -344,7 +365,6 @@ func markUsage(cmd *cobra.Command) {
 	}
 }
 
-// flagFault says what is wrong with a flag, and which one may be meant.
 func flagFault(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError

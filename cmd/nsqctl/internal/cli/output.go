@@ -37,9 +37,8 @@ func (t *Target) chooseOutput() error {
 	return nil
 }
 
-// formatOutput makes --output valid for a command: one that prints nothing
-// answers {"result": "done"}, and YAML is made of what it prints as JSON. A command whose output cannot be
-// written ends with an error.
+// formatOutput makes --output valid for a command: one that prints nothing answers {"result": "done"}, and YAML is made
+// of what it prints as JSON. A command whose output cannot be written ends with an error.
 func (t *Target) formatOutput(cmd *cobra.Command) {
 	run := cmd.RunE
 	if run == nil {

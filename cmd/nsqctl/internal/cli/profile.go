@@ -24,7 +24,6 @@ type profiles struct {
 	Profiles map[string]map[string]string `toml:"profiles"` // name → flag → value
 }
 
-// profilePath is where the profiles are: the user's configuration directory.
 func profilePath() (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -79,8 +78,7 @@ func variable(flag string) string {
 	return "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// defaults sets the global flags that are not on the command line: from the environment, else
-// from the profile.
+// defaults sets the global flags that are not on the command line: from the environment, else from the profile.
 func defaults(cmd *cobra.Command) error {
 	flags, given := cmd.Root().PersistentFlags(), map[string]bool{}
 	var wrong error
@@ -119,18 +117,16 @@ func defaults(cmd *cobra.Command) error {
 	return nil
 }
 
-// NewProfile returns the command that manages profiles.
-func NewProfile(t *Target) *cobra.Command {
+func newProfile(t *Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
 		Short: "save the addresses and certificates of clusters under names",
-		Long: `A profile saves global flags, such as the addresses of a cluster, under a name.
---profile or $LOCKSTEP_PROFILE chooses one for a command, "profile use" for all.
-A flag overrides its environment variable (--nsqd-http-address:
-$LOCKSTEP_NSQD_HTTP_ADDRESS), which overrides the profile.
+		Long: `A profile saves global flags, such as the addresses of a cluster, under a name. --profile or
+$LOCKSTEP_PROFILE chooses one for a command, "profile use" for all. A flag overrides its environment variable
+(--nsqd-http-address: $LOCKSTEP_NSQD_HTTP_ADDRESS), which overrides the profile.
 
-Profiles are in lockstep/nsqctl.toml in the user's configuration directory.
-They have the path of a token's file, and no secrets.`,
+Profiles are in lockstep/nsqctl.toml in the user's configuration directory. They have the path of a token's file, and no
+secrets.`,
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "set NAME",
@@ -177,7 +173,6 @@ They have the path of a token's file, and no secrets.`,
 	return cmd
 }
 
-// set saves the flags that are given in a profile.
 func (p *profiles) set(name string, flags *pflag.FlagSet) (refused error) {
 	if p.Profiles[name] == nil {
 		p.Profiles[name] = map[string]string{}

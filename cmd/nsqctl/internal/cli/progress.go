@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StatusLine shows the reason for a wait: on a terminal one line that changes, elsewhere a
-// line for each change.
+// StatusLine shows the reason for a wait: on a terminal one line that changes, elsewhere a line for each change.
 type StatusLine struct {
 	Out  io.Writer
 	last string
@@ -61,10 +60,8 @@ func IsTerminal(w io.Writer) bool {
 }
 
 const (
-	// reportAgain is the pause between two reports of the same problem.
-	reportAgain = 5 * time.Second
-	// progressEvery is the pause between two lines of progress where there is no terminal.
-	progressEvery = 10 * time.Second
+	reportAgain   = 5 * time.Second  // the pause between two reports of the same problem
+	progressEvery = 10 * time.Second // the pause between two lines of progress where there is no terminal
 )
 
 // Reporter prints the problems and the progress of several goroutines, each problem at most every reportAgain.
@@ -114,8 +111,7 @@ func (r *Reporter) Clear() {
 	r.line.Clear()
 }
 
-// SaveEvery is the pause between two writes of a state file.
-const SaveEvery = time.Second
+const SaveEvery = time.Second // the pause between two writes of a state file
 
 // StateFile is the file with the progress of a command.
 type StateFile struct {

@@ -12,7 +12,7 @@ import (
 // newRoot has the commands of profiles, and one that asks a broker.
 func newRoot() *cobra.Command {
 	t := &Target{}
-	return NewRoot(t, NewProfile(t), &cobra.Command{Use: "stats", RunE: func(cmd *cobra.Command, _ []string) error {
+	return NewRoot(t, &cobra.Command{Use: "stats", RunE: func(cmd *cobra.Command, _ []string) error {
 		return t.GetAny(cmd.Context(), "/stats", nil, new(any))
 	}})
 }

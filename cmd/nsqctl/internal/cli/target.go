@@ -36,13 +36,11 @@ type Target struct {
 	Output           string // text or json; valid while a command runs
 	Wide, yaml       bool   // more columns; JSON is printed as YAML
 	Security         Security
-	// AddressFlag: the command line itself has --nsqd-http-address, not only the environment
-	// or a profile.
+	// AddressFlag: the command line itself has --nsqd-http-address, not only the environment or a profile.
 	AddressFlag bool
 }
 
-// The default ports of a broker, and the directory of the clusters of `make run` and `nsqctl
-// dev`.
+// The default ports of a broker, and the directory of the clusters of `make run` and `nsqctl dev`.
 const (
 	tcpAddress   = "127.0.0.1:4150"
 	HTTPAddress  = "127.0.0.1:4151"
@@ -69,7 +67,7 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 		}
 	}
 	t.HTTP, t.TLS = t.Security.HTTPClient(), t.Security.TLSConfig != nil
-	if !cmd.Flags().Changed("nsqd-http-address") && t.Security.TLSConfig != nil {
+	if !cmd.Flags().Changed("nsqd-http-address") && t.TLS {
 		t.Addresses = []string{httpsAddress}
 	}
 	if cmd.Name() != "bench" { // a measurement uses exactly the given brokers
@@ -78,9 +76,8 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 	return nil
 }
 
-// preferDev puts the brokers of a cluster on this machine before the default addresses, so
-// that any running one of them is found. The default addresses are tried last, because the
-// cluster may be stopped.
+// preferDev puts the brokers of a cluster on this machine before the default addresses, so that any running one of them
+// is found. The default addresses are tried last, because the cluster may be stopped.
 func (t *Target) preferDev(cmd *cobra.Command) {
 	c, err := devcluster.Load(DevDirectory)
 	if err != nil {
@@ -131,28 +128,19 @@ func readFirst(file string) (string, error) {
 		return "", fmt.Errorf("%s is not a file of that name: %s", file, access.FirstFile)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
 	secret, ok := access.ParseFirst(text)
-	if !ok {
-		return "", errors.New(file + " has no such secret")
+	if err == nil && !ok {
+		err = errors.New(file + " has no such secret")
 	}
-	return secret, nil
+	return secret, err
 }
 
 // ours reports whether an address is one of this machine: the secret goes to no other.
 func ours(ctx context.Context, address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
+	host, _, _ := net.SplitHostPort(address) // "" has no address
 	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
-	if err != nil || len(ips) == 0 {
-		return false
-	}
-	own, err := net.InterfaceAddrs()
-	if err != nil {
+	own, unknown := net.InterfaceAddrs()
+	if err != nil || unknown != nil || len(ips) == 0 {
 		return false
 	}
 	return !slices.ContainsFunc(ips, func(ip net.IPAddr) bool {
@@ -164,12 +152,9 @@ func ours(ctx context.Context, address string) bool {
 }
 
 const (
-	// apiTimeout bounds one request to a broker's HTTP API.
-	apiTimeout = 15 * time.Second
-	// dialTimeout bounds a connection attempt, over HTTP and TCP.
-	dialTimeout = 3 * time.Second
-	// greetTimeout bounds the check of a port.
-	greetTimeout = 12 * time.Second
+	apiTimeout   = 15 * time.Second // bounds one request to a broker's HTTP API
+	dialTimeout  = 3 * time.Second  // bounds a connection attempt, over HTTP and TCP
+	greetTimeout = 12 * time.Second // bounds the check of a port
 )
 
 // Security holds the settings for brokers with --tls-required, --tls-client-auth-policy or
@@ -204,11 +189,7 @@ func (s *Security) flags(f *pflag.FlagSet) {
 func (s *Security) load() error {
 	s.Token = strings.TrimSpace(os.Getenv(brokerapi.TokenVariable))
 	if s.Secret != "" {
-		to := s.warnings
-		if to == nil {
-			to = os.Stderr
-		}
-		fmt.Fprintln(to, "nsqctl: warning: every user of this machine can read --auth-secret in the list of processes; use --auth-secret-file")
+		fmt.Fprintln(cmp.Or(s.warnings, io.Writer(os.Stderr)), "nsqctl: warning: every user of this machine can read --auth-secret in the list of processes; use --auth-secret-file")
 		if s.SecretFile != "" {
 			return errors.New("--auth-secret and --auth-secret-file exclude each other")
 		}
@@ -317,23 +298,4 @@ func (s *Security) CheckTLS(ctx context.Context, address string) error {
 		return brokerapi.Reason(err)
 	}
 	return c.Close()
-}
-
-// TLSFilter is an nsq.DiscoveryFilter that leaves out the ports without TLS if TLS is required, and reports them to out.
-func (s *Security) TLSFilter(out io.Writer) nsq.DiscoveryFilter { return tlsFilter{s, out} }
-
-type tlsFilter struct {
-	*Security
-	out io.Writer
-}
-
-// Filter implements nsq.DiscoveryFilter.
-func (f tlsFilter) Filter(addresses []string) []string {
-	return slices.DeleteFunc(addresses, func(address string) bool {
-		err := f.CheckTLS(context.Background(), address) // go-nsq passes no context
-		if errors.Is(err, nsqclient.ErrNoTLS) {
-			fmt.Fprintf(f.out, "%s: %v\n", address, err)
-		}
-		return errors.Is(err, nsqclient.ErrNoTLS)
-	})
 }

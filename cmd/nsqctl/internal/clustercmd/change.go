@@ -1,6 +1,7 @@
 package clustercmd
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/url"
@@ -15,8 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// pollEvery is how often the cluster is polled while replicas move.
-const pollEvery = 200 * time.Millisecond
+const pollEvery = 200 * time.Millisecond // how often the cluster is polled while replicas move
 
 type openSteps = func(api.ClusterView) []string
 
@@ -70,7 +70,6 @@ func (a Change) Run(cmd *cobra.Command, t *cli.Target) error {
 	return nil
 }
 
-// showPlan prints the plan of a change, and asks on a terminal.
 func (a Change) showPlan(cmd *cobra.Command, t *cli.Target, p *api.Plan) (dry bool, err error) {
 	if err := t.GetAny(cmd.Context(), a.Path, a.Query, p); err != nil {
 		return false, err
@@ -196,16 +195,23 @@ func Unsettled(topic string, partitions ...int) openSteps {
 }
 
 func unsettled(which func(topic string, partition int) bool) openSteps {
-	return func(v api.ClusterView) (out []string) {
-		for _, t := range v.Topics {
-			for _, p := range t.Partitions {
-				if lack := lacks(t, p); lack != "" && which(t.Topic, p.Partition) {
-					out = append(out, fmt.Sprintf("%s/%d %s", t.Topic, p.Partition, lack))
-				}
+	return func(v api.ClusterView) []string {
+		return partitions(v, func(t api.TopicView, p api.PartitionView) string {
+			return cli.Mark(which(t.Topic, p.Partition), lacks(t, p))
+		})
+	}
+}
+
+// partitions lists the partitions for which step returns a text.
+func partitions(v api.ClusterView, step func(api.TopicView, api.PartitionView) string) (out []string) {
+	for _, t := range v.Topics {
+		for _, p := range t.Partitions {
+			if text := step(t, p); text != "" {
+				out = append(out, fmt.Sprintf("%s/%d %s", t.Topic, p.Partition, text))
 			}
 		}
-		return out
 	}
+	return out
 }
 
 // lacks returns the difference between a partition and its target; "" means none.
@@ -228,28 +234,22 @@ func lacks(t api.TopicView, p api.PartitionView) string {
 
 func replicasOn(broker string) openSteps {
 	n := ident.Node(broker)
-	return func(v api.ClusterView) (out []string) {
+	return func(v api.ClusterView) []string {
 		staying := 0
 		for _, b := range v.Brokers {
 			if !b.Leaving {
 				staying++
 			}
 		}
-		for _, t := range v.Topics {
-			for _, p := range t.Partitions {
-				lack := lacks(t, p)
-				switch {
-				case !slices.Contains(p.Replicas, n) && !slices.Contains(p.ISR, n):
-					continue
-				case t.ReplicationFactor > staying:
-					lack = fmt.Sprintf("cannot be moved to another broker: its replication factor is %d, and only %s would remain; "+
-						"add a broker, or lower it with `nsqctl topic replication`", t.ReplicationFactor, cli.Count(staying, "broker"))
-				case lack == "":
-					lack = "is on " + broker
-				}
-				out = append(out, fmt.Sprintf("%s/%d %s", t.Topic, p.Partition, lack))
+		return partitions(v, func(t api.TopicView, p api.PartitionView) string {
+			switch {
+			case !slices.Contains(p.Replicas, n) && !slices.Contains(p.ISR, n):
+				return ""
+			case t.ReplicationFactor > staying:
+				return fmt.Sprintf("cannot be moved to another broker: its replication factor is %d, and only %s would remain; "+
+					"add a broker, or lower it with `nsqctl topic replication`", t.ReplicationFactor, cli.Count(staying, "broker"))
 			}
-		}
-		return out
+			return cmp.Or(lacks(t, p), "is on "+broker)
+		})
 	}
 }

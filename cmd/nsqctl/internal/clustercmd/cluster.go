@@ -36,8 +36,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
-// NewCluster returns the command cluster, with its subcommands.
-func NewCluster(t *cli.Target) *cobra.Command {
+// Commands are cluster, broker and version.
+func Commands(t *cli.Target) []*cobra.Command {
+	return []*cobra.Command{newCluster(t), newBroker(t), newVersion(t)}
+}
+
+func newCluster(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "show and balance the cluster, invite and decommission brokers"}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
@@ -64,10 +68,9 @@ func newBalance(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "balance",
 		Short: "spread replicas and leaders evenly over the brokers that run",
-		Long: `balance moves replicas from brokers with more of them to brokers with fewer,
-as few as possible, and then balances the leaders. Use it after a broker was
-added. It is not needed after a failure: a leadership returns by itself when the
-preferred replica, the first in the list, is in sync again.`,
+		Long: `balance moves replicas from brokers with more of them to brokers with fewer, as few as possible, and then
+balances the leaders. Use it after a broker was added. It is not needed after a failure: a leadership returns by itself
+when the preferred replica, the first in the list, is in sync again.`,
 		Example: `  nsqctl cluster balance --dry-run                 # the plan, and nothing else
   nsqctl cluster balance --wait 10m`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,10 +88,9 @@ func newDecommission(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decommission BROKER",
 		Short: "move a broker's replicas to the others, before it is removed permanently",
-		Long: `decommission marks a broker as leaving: it gets no new replicas, and its
-replicas are moved to the others, a few at a time. When it has none left, stop it:
-the cluster then removes it and its member of the embedded etcd. A dead broker is
-removed as soon as it has no replicas. --cancel ends the decommission.`,
+		Long: `decommission marks a broker as leaving: it gets no new replicas, and its replicas are moved to the
+others, a few at a time. When it has none left, stop it: the cluster then removes it and its member of the embedded
+etcd. A dead broker is removed as soon as it has no replicas. --cancel ends the decommission.`,
 		Example: `  nsqctl cluster decommission n3 --dry-run         # the plan, and nothing else
   nsqctl cluster decommission n3 --wait 1h && ssh n3 systemctl stop nsqd
   nsqctl broker decommission n3 --wait 1h          # the same`,
@@ -173,10 +175,9 @@ func newClusterLimits(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "limits",
 		Short: "the limits on topics, partitions and channels, beside their use",
-		Long: `limits prints how many topics and partitions the cluster has, and the most channels
-that a topic has, beside --max-topics, --max-partitions and --max-channels of the
-broker that answers. Topics in the trash count with their partitions. The quotas of
-users are in "nsqctl user list".`,
+		Long: `limits prints how many topics and partitions the cluster has, and the most channels that a topic has,
+beside --max-topics, --max-partitions and --max-channels of the broker that answers. Topics in the trash count with
+their partitions. The quotas of users are in "nsqctl user list".`,
 		Example: `  nsqctl cluster limits`,
 		RunE: cli.Show(t, "/v1/cluster/limits", func(w io.Writer, v api.LimitsView) {
 			fmt.Fprintln(w, "OF\tUSED\tLIMIT")
@@ -199,11 +200,11 @@ func newClusterEvents(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "changes: elections, in-sync sets, brokers, alarms, and administrative actions",
-		Long: `events lists the events of the last 24 hours, which all brokers have in memory, the newest
-last. Administrative actions (kind audit) are listed for administrators of the
-cluster, from all brokers, with the user and the address.
+		Long: `events lists the events of the last 24 hours, which all brokers have in memory, the newest last.
+Administrative actions (kind audit) are listed for administrators of the cluster, from all brokers, with the user and
+the address.
 
-Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
+Kinds:` + strings.Join(events.Kinds(), ", ") + `.`,
 		Example: `  nsqctl cluster events                                # of the last hour
   nsqctl cluster events --since 24h --kind topic,audit --topic orders
   nsqctl cluster events --broker n2`,
@@ -233,8 +234,7 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
 	return cmd
 }
 
-// NewBroker returns the command of the brokers.
-func NewBroker(t *cli.Target) *cobra.Command {
+func newBroker(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "broker", Short: "list brokers, drain them, decommission them"}
 	cmd.AddCommand(newBrokerList(t), newDrain(t), newUndrain(t), newDecommission(t))
 	return cmd
@@ -245,15 +245,13 @@ func newDrain(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain BROKER",
 		Short: "move leaderships, or replicas too, away from a broker before its maintenance",
-		Long: `drain transfers the leaderships of a broker to other in-sync replicas. The broker
-gets no leaderships and no new replicas until "broker undrain". With --replicas its
-replicas move to other brokers, too, a few at a time. The broker stays a member of
-the cluster: to remove it permanently, use "broker decommission".
+		Long: `drain transfers the leaderships of a broker to other in-sync replicas. The broker gets no leaderships and
+no new replicas until "broker undrain". With --replicas its replicas move to other brokers, too, a few at a time. The
+broker stays a member of the cluster: to remove it permanently, use "broker decommission".
 
-The cluster stores the request in its metadata: it survives a crash of any broker,
-and a restart of the drained one. A drained broker leads a partition only while no
-other in-sync replica lives, and for about a second after an election that it won.
-A new topic has a replica on it only if too few other brokers run.`,
+The cluster stores the request in its metadata: it survives a crash of any broker, and a restart of the drained one. A
+drained broker leads a partition only while no other in-sync replica lives, and for about a second after an election
+that it won. A new topic has a replica on it only if too few other brokers run.`,
 		Example: `  nsqctl broker drain n2 --wait 2m && nsqctl cluster safe-to-stop n2 && ssh n2 reboot
   nsqctl broker drain n2 --replicas --wait 2h
   nsqctl broker drain n2 --replicas --dry-run      # the plan, and nothing else`,
@@ -274,9 +272,8 @@ func newUndrain(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "undrain BROKER",
 		Short: "give a drained broker leaderships and replicas again",
-		Long: `undrain ends a drain. The leaderships of the partitions that prefer the broker return
-by themselves. Replicas that were moved away stay where they are: "cluster balance"
-spreads them again.`,
+		Long: `undrain ends a drain. The leaderships of the partitions that prefer the broker return by themselves.
+Replicas that were moved away stay where they are: "cluster balance" spreads them again.`,
 		Example: `  nsqctl broker undrain n2`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"node": args, "cancel": {"true"}}
@@ -288,17 +285,16 @@ spreads them again.`,
 // undrained lists the partitions that a drained broker still leads, or has a replica of.
 func undrained(broker string, replicas bool) openSteps {
 	n := ident.Node(broker)
-	return func(v api.ClusterView) (out []string) {
-		for _, x := range v.Topics {
-			for _, p := range x.Partitions {
-				switch {
-				case p.Leader == n:
-					out = append(out, fmt.Sprintf("%s/%d is led by %s", x.Topic, p.Partition, n))
-				case replicas && slices.Contains(p.Replicas, n):
-					out = append(out, fmt.Sprintf("%s/%d %s", x.Topic, p.Partition, cmp.Or(lacks(x, p), "has a replica on "+broker)))
-				}
+	return func(v api.ClusterView) []string {
+		out := partitions(v, func(t api.TopicView, p api.PartitionView) string {
+			switch {
+			case p.Leader == n:
+				return "is led by " + broker
+			case replicas && slices.Contains(p.Replicas, n):
+				return cmp.Or(lacks(t, p), "has a replica on "+broker)
 			}
-		}
+			return ""
+		})
 		if b := slices.IndexFunc(v.Brokers, func(b api.BrokerView) bool { return b.Name == n }); len(out) == 0 && b >= 0 && v.Brokers[b].Drain == "" {
 			return []string{"the broker that was asked has not received the request yet"}
 		}
@@ -311,11 +307,10 @@ func newInvite(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invite [BROKER]",
 		Short: "let a further broker join the cluster",
-		Long: `invite admits a broker of this --node-name to a running cluster with embedded etcd, for
-a time. No broker is restarted. The broker needs a certificate of the cluster's authority
-with this name (nsqctl cert broker), and names itself and the current brokers in --join, or
-in --etcd-initial-cluster. The invitation is used up when it has joined. --withdraw ends
-an invitation before that. Without a name it lists the open invitations.`,
+		Long: `invite admits a broker of this --node-name to a running cluster with embedded etcd, for a time. No broker
+is restarted. The broker needs a certificate of the cluster's authority with this name (nsqctl cert broker), and names
+itself and the current brokers in --join, or in --etcd-initial-cluster. The invitation is used up when it has joined.
+--withdraw ends an invitation before that. Without a name it lists the open invitations.`,
 		Example: `  nsqctl cluster invite n4.example
   nsqctl cluster invite n4.example --for 24h
   nsqctl cluster invite n4.example --withdraw
@@ -360,12 +355,10 @@ func newBrokerList(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "state, load, latencies, refused puts, disk and etcd of each broker",
-		Long: `list prints a line for each broker. Rates and latencies cover the last ten
-seconds; a latency without a put is "-". BEHIND is the longest time for which
-other leaders waited for the broker's replicas: a high PUT P99 of one broker and a high
-BEHIND of another mean that the other is slow. REFUSED counts the puts of the broker's
-clients that were not answered OK since it started, and the second table says why.
-A broker that does not answer has unknown numbers.`,
+		Long: `list prints a line for each broker. Rates and latencies cover the last ten seconds; a latency without a
+put is "-". BEHIND is the longest time for which other leaders waited for the broker's replicas: a high PUT P99 of one
+broker and a high BEHIND of another mean that the other is slow. REFUSED counts the puts of the broker's clients that
+were not answered OK since it started, and the second table says why. A broker that does not answer has unknown numbers.`,
 		Example: `  nsqctl broker list
   nsqctl broker list -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

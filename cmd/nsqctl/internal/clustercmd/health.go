@@ -18,23 +18,20 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
-// healthPoll is how often --wait asks again.
-const healthPoll = 500 * time.Millisecond
+const healthPoll = 500 * time.Millisecond // how often --wait asks again
 
-// placesShown bounds the partitions that the text names for an alarm; JSON has all.
-const placesShown = 5
+const placesShown = 5 // bounds the partitions that the text names for an alarm; JSON has all
 
 func newClusterHealth(t *cli.Target) *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "one line that says whether messages are safe, and an alarm for each fault",
-		Long: `health prints one line of summary, and for each fault its places and the next
-step. The page at /ui shows the same alarms.
+		Long: `health prints one line of summary, and for each fault its places and the next step. The page at /ui shows
+the same alarms.
 
-Exit codes: 0 healthy; 1 degraded: messages are safe and served, one more fault may
-change that; 2 unsafe: messages are refused or not delivered, or
-acknowledged messages are on fewer disks than they should be; 3 no broker answers.`,
+Exit codes: 0 healthy; 1 degraded: messages are safe and served, one more fault may change that; 2 unsafe: messages are
+refused or not delivered, or acknowledged messages are on fewer disks than they should be; 3 no broker answers.`,
 		Example: `  nsqctl cluster health
   nsqctl cluster health --wait 2m     # until it is healthy, for scripts
   nsqctl cluster health -o json`,
@@ -133,9 +130,9 @@ func newSafeToStop(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "safe-to-stop BROKER",
 		Short: "may this broker be stopped now? exit code 0: yes, 1: no, with the reasons",
-		Long: `safe-to-stop checks every partition with a replica on the broker: without it, would
-the partition refuse puts, have no leader, or have its messages on one disk alone?
-The answer is valid for this moment: ask again before each broker of a rolling restart.`,
+		Long: `safe-to-stop checks every partition with a replica on the broker: without it, would the partition refuse
+puts, have no leader, or have its messages on one disk alone? The answer is valid for this moment: ask again before each
+broker of a rolling restart.`,
 		Example: `  nsqctl cluster safe-to-stop n2 && ssh n2 systemctl restart nsqd`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := t.Cluster(cmd.Context())

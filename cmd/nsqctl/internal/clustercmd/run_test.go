@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 // newRoot has the commands of the package.
 func newRoot() *cobra.Command {
 	t := &cli.Target{}
-	return cli.NewRoot(t, NewCluster(t), NewBroker(t), NewVersion(t))
+	return cli.NewRoot(t, Commands(t)...)
 }
 
 // run runs one command line, at most for limit.

@@ -20,11 +20,11 @@ func newUpgrade(t *cli.Target) *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
 		Short: "the build and feature level of every broker, and the next step",
-		Long: `status prints the build of every broker and the feature level that it has, the level
-that the cluster uses, the brokers that block it, and the next step of an upgrade.
+		Long: `status prints the build of every broker and the feature level that it has, the level that the cluster
+uses, the brokers that block it, and the next step of an upgrade.
 
-Exit codes: 0 all brokers run one build and the cluster uses its feature level; 1 an
-upgrade is under way, or a broker does not run; 3 no broker answers.`,
+Exit codes: 0 all brokers run one build and the cluster uses its feature level; 1 an upgrade is under way, or a broker
+does not run; 3 no broker answers.`,
 		Example: `  nsqctl cluster upgrade status
   nsqctl cluster upgrade status -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -182,16 +182,14 @@ type build struct {
 	Error           string `json:"error,omitempty"`
 }
 
-// NewVersion returns the command that prints the builds.
-func NewVersion(t *cli.Target) *cobra.Command {
+func newVersion(t *cli.Target) *cobra.Command {
 	var brokers bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "print the builds of nsqctl and of the brokers",
-		Long: `version prints the build of nsqctl: the version of Lockstep, the commit, the
-feature level (the newest formats of brokers that it supports) and the release of
-NSQ whose protocol it implements. With --brokers it prints the build of every
-running broker too: during an upgrade they differ.`,
+		Long: `version prints the build of nsqctl: the version of Lockstep, the commit, the feature level (the newest
+formats of brokers that it supports) and the release of NSQ whose protocol it implements. With --brokers it prints the
+build of every running broker too: during an upgrade they differ.`,
 		Example: `  nsqctl version
   nsqctl version --brokers`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -211,8 +209,7 @@ running broker too: during an upgrade they differ.`,
 	return cmd
 }
 
-// askBuilds queries every running broker. A broker that does not answer is listed with the
-// reason.
+// askBuilds queries every running broker. A broker that does not answer is listed with the reason.
 func askBuilds(cmd *cobra.Command, t *cli.Target) (v api.ClusterView, out []build, err error) {
 	if v, err = t.Cluster(cmd.Context()); err != nil {
 		return v, nil, err

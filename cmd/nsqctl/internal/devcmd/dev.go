@@ -1,14 +1,19 @@
-// Package devcmd has the commands of nsqctl that run processes on this machine for development and tests: dev with its
-// verbs runs the brokers of a cluster on loopback, etcd runs a member of a plain etcd.
+// Package devcmd has the commands of nsqctl that run processes on this machine for development and measurements: dev with
+// its verbs runs the brokers of a cluster on loopback, etcd runs a member of a plain etcd. bench measures the brokers of
+// the command line, of a dev cluster, or of a new cluster (with users, or with TLS), in turns: internal/test/bench has the
+// workloads, the turns and the report, and judges no figure.
 //
-// It starts and stops brokers through internal/test/devcluster, and restarts none by itself: a broker that ended stays down
-// until "dev start". It uses no client protocol.
+// It starts and stops brokers through internal/test/devcluster, and restarts none by itself: a broker that ended stays
+// down until "dev start".
 //
 // # Invariants
 //
 //  1. A verb without a name and without --all changes no broker.
 //  2. An unknown verb starts no cluster: an argument of dev is a flag of the brokers behind "--".
 //  3. A wait for brokers names the brokers that are not ready, and the reasons.
+//  4. A measurement uses exactly the brokers that were given or started: none that another broker names.
+//  5. A cluster that bench starts ends with it, and its directory is removed.
+//  6. Rows that are finished are printed, also if a later workload fails.
 package devcmd
 
 import (
@@ -36,28 +41,31 @@ import (
 
 // The limits of the start and of the stop of a new cluster.
 const (
-	ReadyTimeout = 30 * time.Second // for brokers with nothing to recover
-	StopTimeout  = 15 * time.Second
+	readyTimeout = 30 * time.Second // for brokers with nothing to recover
+	stopTimeout  = 15 * time.Second
 )
 
-// NewDev returns the command that runs a cluster on loopback.
-func NewDev() *cobra.Command {
+// Commands are dev, etcd and bench.
+func Commands(t *cli.Target) []*cobra.Command {
+	return []*cobra.Command{newDev(), newEtcd(), newBench(t)}
+}
+
+func newDev() *cobra.Command {
 	var cfg devcluster.Config
 	cmd := &cobra.Command{
 		Use:   "dev [-- flags for every nsqd]",
 		Short: "run a cluster on loopback until Ctrl-C",
-		Long: `dev starts N broker processes on loopback, writes DIR/cluster.json and prints
-"ready" when puts are accepted. It does not restart brokers, but reports when one ends or
-is started again: to test a failure, use "dev kill" and "dev start". Ctrl-C stops all
-brokers.
+		Long: `dev starts N broker processes on loopback, writes DIR/cluster.json and prints "ready" when puts are
+accepted. It does not restart brokers, but reports when one ends or is started again: to test a failure, use "dev kill"
+and "dev start". Ctrl-C stops all brokers.
 
-Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
---tls-cert) +2, RPC +3, etcd client +4, etcd peer +5.`,
+Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with --tls-cert) +2, RPC +3, etcd client +4, etcd
+peer +5.`,
 		Example: `  nsqctl dev --nodes 3 --data-dir ./data
   nsqctl dev --nodes 1 --data-dir /tmp/one --base-port 14150 -- --log-level=debug
   nsqctl dev kill n2 --data-dir ./data            # kill -9
   nsqctl dev start n2 --data-dir ./data           # start it again`,
-		Args: FlagsBehindDashes,
+		Args: flagsBehindDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.Args = args
 			return runDev(cmd, cfg)
@@ -73,9 +81,8 @@ Broker i (from 0) listens at base port P: TCP P+100·i, HTTP +1, HTTPS (with
 	return cmd
 }
 
-// FlagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown
-// verb.
-func FlagsBehindDashes(cmd *cobra.Command, args []string) error {
+// flagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown verb.
+func flagsBehindDashes(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 		return fmt.Errorf("unknown command %q for %q; flags for the brokers come after --", args[0], cmd.CommandPath())
 	}
@@ -84,7 +91,7 @@ func FlagsBehindDashes(cmd *cobra.Command, args []string) error {
 
 func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	var err error
-	if cfg.NSQD, err = FindBroker(cfg.NSQD); err != nil {
+	if cfg.NSQD, err = findBroker(cfg.NSQD); err != nil {
 		return err
 	}
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
@@ -102,13 +109,13 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 		err = awaitReady(cmd.Context(), cmd.ErrOrStderr(), c)
 	}
 	if err != nil {
-		_ = c.StopAll(StopTimeout)
+		_ = c.StopAll(stopTimeout)
 		return err
 	}
 	fmt.Fprintln(out, "ready")
 	watchBrokers(cmd.Context(), out, c)
 	fmt.Fprintln(out, "stopping")
-	return c.StopAll(StopTimeout)
+	return c.StopAll(stopTimeout)
 }
 
 // watchBrokers prints the brokers that end or are started again, until ctx ends. A
@@ -134,8 +141,8 @@ func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 	}
 }
 
-// FindBroker looks for nsqd beside this binary, then in PATH.
-func FindBroker(given string) (string, error) {
+// findBroker looks for nsqd beside this binary, then in PATH.
+func findBroker(given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
 	}
@@ -152,23 +159,20 @@ func FindBroker(given string) (string, error) {
 	return path, nil
 }
 
-// stockTxnOps is the largest number of operations of a stock etcd's transaction.
-const stockTxnOps = 128
+const stockTxnOps = 128 // the largest number of operations of a stock etcd's transaction
 
 // login is the user that the etcd requires; none without a name.
 type login struct{ user, passwordFile string }
 
-// NewEtcd returns the command that runs a member of etcd.
-func NewEtcd() *cobra.Command {
+func newEtcd() *cobra.Command {
 	o := etcd.Options{MaxTxnOps: stockTxnOps}
 	var l login
 	cmd := &cobra.Command{
 		Use:   "etcd",
 		Short: "run a plain etcd until Ctrl-C, for brokers with --etcd-endpoints",
-		Long: `etcd runs one member of the etcd release that the brokers embed, with the limits
-of a stock etcd, for development and tests. It prints "ready" when it has a
-leader; until then it waits for the other members and prints their names. For
-production use an etcd cluster, or the etcd that the brokers embed.`,
+		Long: `etcd runs one member of the etcd release that the brokers embed, with the limits of a stock etcd, for
+development and tests. It prints "ready" when it has a leader; until then it waits for the other members and prints
+their names. For production use an etcd cluster, or the etcd that the brokers embed.`,
 		Example: `  nsqctl etcd --data-dir /tmp/etcd &
   nsqctl dev --nodes 4 --etcd-endpoints http://127.0.0.1:2379
   nsqctl etcd --tls-cert etcd.pem --tls-key etcd.key --tls-ca ca.pem --username lockstep --password-file secret`,
@@ -232,16 +236,12 @@ func runEtcd(cmd *cobra.Command, o etcd.Options, l login) error {
 }
 
 const (
-	// upTimeout bounds the wait until a started process answers at all.
-	upTimeout = 15 * time.Second
-	// sayAfter is how long brokers may take before the command prints which ones are not
-	// ready.
-	sayAfter = 2 * time.Second
-	// checkEvery is the pause between queries to brokers that are not ready.
-	checkEvery = 250 * time.Millisecond
+	upTimeout = 15 * time.Second // bounds the wait until a started process answers at all
+	// sayAfter is how long brokers may take before the command prints which ones are not ready.
+	sayAfter   = 2 * time.Second
+	checkEvery = 250 * time.Millisecond // the pause between queries to brokers that are not ready
 )
 
-// brokersOf returns the brokers for a command: the named ones, or all with --all.
 func brokersOf(cfg *devcluster.Config, args []string, all bool) (c *devcluster.Cluster, names []string, err error) {
 	if c, err = devcluster.Load(cfg.DataDir); err != nil {
 		return nil, nil, err
@@ -307,7 +307,7 @@ func newDevStop(cfg *devcluster.Config) *cobra.Command {
 		Short:   "stop brokers of a dev cluster as planned (SIGTERM)",
 		Example: `  nsqctl dev stop n2 n3 --data-dir ./data`,
 	}, func(_ *cobra.Command, c *devcluster.Cluster, names []string) error {
-		return c.StopAll(StopTimeout, names...)
+		return c.StopAll(stopTimeout, names...)
 	})
 }
 
@@ -315,10 +315,9 @@ func newDevStart(cfg *devcluster.Config) *cobra.Command {
 	cmd := onBrokers(cfg, &cobra.Command{
 		Use:   "start NAME...",
 		Short: "start brokers of a dev cluster again",
-		Long: `start starts brokers with their first command line, and ends when their
-processes run. A broker may still wait for others then: start prints their names
-and the number of missing members of the metadata. With --wait it ends when the
-brokers are ready. --all starts the brokers that do not run.`,
+		Long: `start starts brokers with their first command line, and ends when their processes run. A broker may still
+wait for others then: start prints their names and the number of missing members of the metadata. With --wait it ends
+when the brokers are ready. --all starts the brokers that do not run.`,
 		Example: `  nsqctl dev start n2 --data-dir ./data
   nsqctl dev start --all --wait`,
 	}, func(cmd *cobra.Command, c *devcluster.Cluster, names []string) error {
@@ -339,12 +338,12 @@ func newDevRestart(cfg *devcluster.Config) *cobra.Command {
 	return onBrokers(cfg, &cobra.Command{
 		Use:   "restart NAME...",
 		Short: "stop and start brokers of a dev cluster, one after the other",
-		Long: `restart stops a broker as planned, starts it again and waits until it is ready,
-then continues with the next one, as in an upgrade.`,
+		Long: `restart stops a broker as planned, starts it again and waits until it is ready, then continues with the
+next one, as in an upgrade.`,
 		Example: `  nsqctl dev restart --all --data-dir ./data`,
 	}, func(cmd *cobra.Command, c *devcluster.Cluster, names []string) error {
 		for _, name := range names {
-			if err := c.StopAll(StopTimeout, name); err != nil {
+			if err := c.StopAll(stopTimeout, name); err != nil {
 				return err
 			}
 			if err := c.Start(name); err != nil {
@@ -406,7 +405,6 @@ func startBrokers(cmd *cobra.Command, c *devcluster.Cluster, names []string) err
 	return nil
 }
 
-// missing returns the reasons of the brokers that are not ready.
 func missing(c *devcluster.Cluster, names []string) (lines []string) {
 	if hint := majorityHint(c.Metadata()); hint != "" {
 		lines = append(lines, hint)
@@ -439,9 +437,8 @@ func majorityHint(members int, dead []string) string {
 	return fmt.Sprintf("%d of %d members of the metadata run; start %s", running, members, start)
 }
 
-// awaitReady waits for brokers (all, without names). While it waits it prints which ones are not
-// ready and why: recovering thousands of partitions takes a long time. It returns at
-// once if a broker ends.
+// awaitReady waits for brokers (all, without names). While it waits it prints which ones are not ready and why:
+// recovering thousands of partitions takes a long time. It returns at once if a broker ends.
 func awaitReady(ctx context.Context, out io.Writer, c *devcluster.Cluster, only ...string) error {
 	line := &cli.StatusLine{Out: out}
 	defer line.Clear()

@@ -3,8 +3,7 @@
 //
 // # Invariants
 //
-//  1. Damage is printed with its offset, and counted; printing continues at the next
-//     readable entry.
+//  1. Damage is printed with its offset, and counted; printing continues at the next readable entry.
 //  2. The whole file is in memory: the tool is for one file at a time.
 package dump
 
@@ -35,10 +34,9 @@ func New(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "dump FILE...",
 		Short: "print the files of a data directory: segments, commit logs, journal",
-		Long: `dump prints a segment (.seg), a commit log (.idx) or a journal file (.log), one
-line per batch or record. It is read-only and may run beside a broker. Exit code 1
-if a file is damaged. With -o json each line is an object with the file and the
-entry, and the last one of a file has its counts.`,
+		Long: `dump prints a segment (.seg), a commit log (.idx) or a journal file (.log), one line per batch or record.
+It is read-only and may run beside a broker. Exit code 1 if a file is damaged. With -o json each line is an object with
+the file and the entry, and the last one of a file has its counts.`,
 		Example: `  nsqctl dump data/n1/topics/*/0/*.seg | tail`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := bufio.NewWriter(cmd.OutOrStdout())

@@ -15,19 +15,15 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 )
 
-// bridgeAgent begins the user agent of every bridge at a stock nsqd.
-const bridgeAgent = "nsqctl-migrate"
+const bridgeAgent = "nsqctl-migrate" // begins the user agent of every bridge at a stock nsqd
 
-// lastAnswers is how long stop waits for the answers of unanswered puts.
-const lastAnswers = 5 * time.Second
+const lastAnswers = 5 * time.Second // how long stop waits for the answers of unanswered puts
 
 type bridgeOptions struct {
 	Topic, Channel string
 	Header         []byte            // of the published messages
-	Consumer       *nsq.Config       // TLS and AUTH of the stock side; startBridge sets the rest
-	Report         func(line string) // receives the problems of the connections to the nsqds
-	MaxInFlight    int
-	Publisher      publisher.Options
+	Consumer       *nsq.Config       // TLS and AUTH of the stock side, MaxInFlight; startBridge sets the rest
+	Publisher      publisher.Options // Report receives the problems of the connections to the nsqds, too
 }
 
 // lines forwards the log of go-nsq. Answers to a message that has timed out are not a problem.
@@ -68,7 +64,6 @@ type id struct {
 func startBridge(o bridgeOptions) (*bridge, error) {
 	cfg := o.Consumer
 	cfg.UserAgent = bridgeAgent
-	cfg.MaxInFlight = o.MaxInFlight
 	cfg.MaxAttempts = 0                   // a message is never given up
 	cfg.MaxBackoffDuration = 0            // nor is its channel slowed down
 	cfg.LookupdPollInterval = time.Second // the pause before a broken connection is dialled again
@@ -76,7 +71,7 @@ func startBridge(o bridgeOptions) (*bridge, error) {
 	if err != nil {
 		return nil, err
 	}
-	consumer.SetLogger(log.New(lines(o.Report), "", 0), nsq.LogLevelError)
+	consumer.SetLogger(log.New(lines(o.Publisher.Report), "", 0), nsq.LogLevelError)
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &bridge{
 		o: o, consumer: consumer, out: make(chan publisher.Message), stopping: make(chan struct{}),

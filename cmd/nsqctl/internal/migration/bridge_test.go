@@ -35,7 +35,9 @@ func newDelegate() delegate {
 
 func start(t *testing.T, address string) *bridge {
 	t.Helper()
-	b, err := startBridge(bridgeOptions{Topic: "orders", Channel: "billing", MaxInFlight: 10, Consumer: nsq.NewConfig(), Report: func(string) {}, Publisher: publisher.Options{
+	consumer := nsq.NewConfig()
+	consumer.MaxInFlight = 10
+	b, err := startBridge(bridgeOptions{Topic: "orders", Channel: "billing", Consumer: consumer, Publisher: publisher.Options{
 		Addresses: []string{address}, Dialer: nsqclient.Dialer{Timeout: wait.Limit}, Batch: 1, Window: 10,
 		Retry: publisher.Forever, Timeout: wait.Limit, Report: func(string) {}, Progress: func(int) {},
 	}})

@@ -21,40 +21,33 @@ import (
 )
 
 const (
-	// putTimeout is the longest wait for an answer: a broker answers within its --put-hold, 9 s.
-	putTimeout = 15 * time.Second
-	// importState is the default name of the state file, in the data path.
-	importState = "lockstep-import.json"
-	// growthWait is how long an import waits for the brokers' reports of their logs.
-	growthWait = 15 * time.Second
+	putTimeout  = 15 * time.Second       // the longest wait for an answer: a broker answers within its --put-hold, 9 s
+	importState = "lockstep-import.json" // the default name of the state file, in the data path
+	growthWait  = 15 * time.Second       // how long an import waits for the brokers' reports of their logs
 )
 
-// NewImportNSQD returns the command that imports the data path of a stopped nsqd.
-func NewImportNSQD(t *cli.Target) *cobra.Command {
+func newImportNSQD(t *cli.Target) *cobra.Command {
 	var o importing
 	cmd := &cobra.Command{
 		Use:   "import-nsqd DATA_PATH",
 		Short: "publish the messages in the data path of a stopped stock nsqd",
-		Long: `import-nsqd reads nsqd.dat and the disk queues of a stopped stock nsqd (1.x), creates its
-topics and channels, and publishes each channel's backlog for that channel alone.
-Messages that only the topic has (it was paused, or had no channel) are published for
-each of its channels. Deferred and requeued messages are part of the backlog: nsqd
+		Long: `import-nsqd reads nsqd.dat and the disk queues of a stopped stock nsqd (1.x), creates its topics and
+channels, and publishes each channel's backlog for that channel alone. Messages that only the topic has (it was paused,
+or had no channel) are published for each of its channels. Deferred and requeued messages are part of the backlog: nsqd
 writes them there when it stops, without their delay. Paused topics and channels are paused.
 
-It publishes at least all messages that this nsqd would deliver after a restart, also
-after kill -9: an unfinished record at the end of a file is left out, as nsqd does, and
-messages behind the positions of the metadata are included. Messages that nsqd
-had only in memory when it was killed are in no file. Lost: message ids, times of
-publication, counts of attempts.
+It publishes at least all messages that this nsqd would deliver after a restart, also after kill -9: an unfinished
+record at the end of a file is left out, as nsqd does, and messages behind the positions of the metadata are included.
+Messages that nsqd had only in memory when it was killed are in no file. Lost: message ids, times of publication, counts
+of attempts.
 
-The data path stays as it is, but for the state file (--state): after an interruption the
-same command continues, with at most the last second twice. After the end it
-publishes nothing again. The data path of a running nsqd is refused, and so is one
-that an nsqd has used since the import began. Ctrl-C stops it.
+The data path stays as it is, but for the state file (--state): after an interruption the same command continues, with
+at most the last second twice. After the end it publishes nothing again. The data path of a running nsqd is refused, and
+so is one that an nsqd has used since the import began. Ctrl-C stops it.
 
-The table at the end has for each queue the messages that nsqd's metadata counts (after a kill
-it is behind), the messages read, and the messages that the brokers answered OK. The command
-compares the latter two, and the growth of the topics' logs.`,
+The table at the end has for each queue the messages that nsqd's metadata counts (after a kill it is behind), the
+messages read, and the messages that the brokers answered OK. The command compares the latter two, and the growth of the
+topics' logs.`,
 		Example: `  nsqctl import-nsqd /var/lib/nsqd --dry-run     # read and count, connect to no broker
   nsqctl import-nsqd /var/lib/nsqd
   nsqctl import-nsqd /mnt/readonly/nsqd --state ./nsqd1.json`,
@@ -251,7 +244,6 @@ func partKey(topic, channel string, own bool) string {
 	return topic + ":" + channel
 }
 
-// topic imports the queues of one topic.
 func (o *importing) topic(ctx context.Context, topic *stockdata.Source) (rows []partReport, err error) {
 	for i, p := range parts(topic) {
 		if p.own && !o.dry {
@@ -268,11 +260,7 @@ func (o *importing) topic(ctx context.Context, topic *stockdata.Source) (rows []
 		}
 		// The damage of a topic's queue, which is read for each channel, is reported once.
 		report := !p.own || i == len(topic.Channels)
-		if o.dry {
-			row.Read, err = o.count(ctx, p, report)
-		} else {
-			row.Read, row.Published, err = o.part(ctx, p, report)
-		}
+		row.Read, row.Published, err = o.part(ctx, p, report)
 		if !p.own || row.Read > 0 || row.Counted == nil || *row.Counted != 0 {
 			rows = append(rows, row)
 		}
@@ -290,24 +278,6 @@ func (p part) name() string {
 	return fmt.Sprintf("topic %s, channel %s", p.topic, p.channel)
 }
 
-func (o *importing) count(ctx context.Context, p part, report bool) (n int64, err error) {
-	r := p.queue.Read(p.queue.Start())
-	defer r.Close()
-	for {
-		if _, err := r.Next(); errors.Is(err, io.EOF) {
-			o.damaged(r, report)
-			return n, nil
-		} else if err != nil {
-			return n, err
-		}
-		n++
-		if n%10_000 == 0 && ctx.Err() != nil {
-			return n, ctx.Err()
-		}
-	}
-}
-
-// damaged prints what a reader has left out.
 func (o *importing) damaged(r *stockdata.Reader, report bool) {
 	if !report {
 		return
@@ -319,9 +289,12 @@ func (o *importing) damaged(r *stockdata.Reader, report bool) {
 	}
 }
 
-// part publishes what the state file has not counted yet. The counts include earlier runs.
+// part publishes what the state file has not counted yet, or only counts the messages. The counts include earlier runs.
 func (o *importing) part(ctx context.Context, p part, report bool) (read, published int64, err error) {
-	done := o.state.part(p)
+	done := &partProgress{Position: p.queue.Start()}
+	if !o.dry {
+		done = o.state.part(p)
+	}
 	r := p.queue.Read(done.Position)
 	defer r.Close()
 	began := done.Published // an earlier run
@@ -330,9 +303,16 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { reading <- b.feed(sending) }()
-	_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.reporter.Report))
-	stop()
-	if err = cmp.Or(err, <-reading, b.failed, o.state.save()); err == nil {
+	if o.dry {
+		for range b.out {
+		}
+		err = <-reading
+	} else {
+		_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.reporter.Report))
+		stop()
+		err = cmp.Or(err, <-reading, b.failed, o.state.save())
+	}
+	if err == nil {
 		o.damaged(r, report)
 	}
 	return began + b.read, done.Published, err
@@ -368,7 +348,6 @@ type backlog struct {
 	failed   error
 }
 
-// feed reads the queue to its end.
 func (b *backlog) feed(ctx context.Context) error {
 	defer close(b.out)
 	header := onlyFor(b.p.channel)
@@ -409,7 +388,6 @@ func (b *backlog) stored(n int64, behind stockdata.Position) {
 	}
 }
 
-// report prints the table, and compares the counts.
 func (o *importing) report(ctx context.Context, rows []partReport) error {
 	var growths []topicGrowth
 	var faults []error
@@ -505,7 +483,6 @@ type partProgress struct {
 	Published int64              `json:"published"`
 }
 
-// loadImport reads the state file; without one the import begins.
 func loadImport(name string) (*importProgress, error) {
 	s := &importProgress{
 		Version: 1, Topics: map[string]topicProgress{}, Queues: map[string]string{},

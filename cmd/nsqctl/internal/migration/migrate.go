@@ -20,11 +20,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// unreadChannel is the channel on the stock side for topics without a channel of their own.
-const unreadChannel = "lockstep-migrate"
+const unreadChannel = "lockstep-migrate" // the channel on the stock side for topics without a channel of their own
 
-// NewMigrate returns the command that moves a running stock cluster.
-func NewMigrate(t *cli.Target) *cobra.Command {
+// Commands are migrate and import-nsqd.
+func Commands(t *cli.Target) []*cobra.Command {
+	return []*cobra.Command{newMigrate(t), newImportNSQD(t)}
+}
+
+func newMigrate(t *cli.Target) *cobra.Command {
 	source := &stockSide{}
 	cmd := &cobra.Command{
 		Use:   "migrate",
@@ -38,8 +41,8 @@ func NewMigrate(t *cli.Target) *cobra.Command {
   3. Then move the producers, one after the other.
   4. nsqctl migrate status shows what is left. When nothing is, stop the nsqds.
 
-The flags --from-… name the stock cluster, --nsqd-tcp-address and --nsqd-http-address
-the brokers of Lockstep. docs/guide/migrate-from-nsq.md has the steps and the traps.`,
+The flags --from-… name the stock cluster, --nsqd-tcp-address and --nsqd-http-address the brokers of Lockstep.
+docs/guide/migrate-from-nsq.md has the steps and the traps.`,
 	}
 	f := cmd.PersistentFlags()
 	f.StringSliceVar(&source.Lookupds, "from-lookupd-http-address", nil, "HTTP address of an nsqlookupd of the stock cluster; may be repeated")
@@ -75,10 +78,9 @@ func newMigrateStatus(t *cli.Target, source *stockSide) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "show what a stock NSQ cluster has, and what is left to move",
-		Long: `status lists the channels of the stock cluster: the messages that are left there
-(waiting, in flight and deferred), the consumers that are still connected there, and
-whether the channel exists in Lockstep. It also lists the producers that are still
-connected to an nsqd by TCP; a producer that uses HTTP is not visible.
+		Long: `status lists the channels of the stock cluster: the messages that are left there (waiting, in flight and
+deferred), the consumers that are still connected there, and whether the channel exists in Lockstep. It also lists the
+producers that are still connected to an nsqd by TCP; a producer that uses HTTP is not visible.
 
 It changes nothing. NEXT names the next step of the migration.`,
 		Example: `  nsqctl migrate status --from-lookupd-http-address lookup1:4161
@@ -254,23 +256,22 @@ func newMigrateRun(t *cli.Target, source *stockSide) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "create the topics and channels of a stock NSQ cluster, and move their messages",
-		Long: `run creates all durable topics and channels of the stock cluster in Lockstep, with
-their pauses. Then it consumes each channel of each nsqd, and publishes every message in
-Lockstep for that channel alone. It finishes a message at the nsqd only after the OK of
-Lockstep, so none is lost. It checks for new topics, channels and nsqds every --poll.
+		Long: `run creates all durable topics and channels of the stock cluster in Lockstep, with their pauses. Then it
+consumes each channel of each nsqd, and publishes every message in Lockstep for that channel alone. It finishes a
+message at the nsqd only after the OK of Lockstep, so none is lost. It checks for new topics, channels and nsqds every
+--poll.
 
-It may be stopped (Ctrl-C, kill -9) and started again at any time: its progress is that
-of the channels at the nsqds. After kill -9 the messages that were in flight, at most
---max-in-flight for each channel, may be in Lockstep twice. Run one at a time.
+It may be stopped (Ctrl-C, kill -9) and started again at any time: its progress is that of the channels at the nsqds.
+After kill -9 the messages that were in flight, at most --max-in-flight for each channel, may be in Lockstep twice. Run
+one at a time.
 
-If Lockstep does not answer, run waits for it, and the messages wait at the nsqds. It ends
-with an error if Lockstep refuses a message permanently, such as one above its --max-msg-size.
+If Lockstep does not answer, run waits for it, and the messages wait at the nsqds. It ends with an error if Lockstep
+refuses a message permanently, such as one above its --max-msg-size.
 
-Messages keep their body. Lost: message ids, times of publication, counts of attempts. A
-deferred message is moved when it is due. An address of --from-… may begin with https://.
+Messages keep their body. Lost: message ids, times of publication, counts of attempts. A deferred message is moved when
+it is due. An address of --from-… may begin with https://.
 
-A topic without a channel keeps its messages at the nsqds. With --unread run drains
-such topics by a channel of its own, ` + unreadChannel + `, for all channels that the topic
+A topic without a channel keeps its messages at the nsqds. With --unread run drains such topics by a channel of its own,` + unreadChannel + `, for all channels that the topic
 will have in Lockstep: use it when consumers will no longer create channels at NSQ.`,
 		Example: `  nsqctl migrate run --from-lookupd-http-address lookup1:4161,lookup2:4161 --nsqd-tcp-address ls1:4150,ls2:4150 --nsqd-http-address ls1:4151,ls2:4151
   nsqctl migrate run --from-nsqd-http-address nsq1:4151 --until-drained     # at the end: returns when nothing is left`,
@@ -293,10 +294,8 @@ will have in Lockstep: use it when consumers will no longer create channels at N
 }
 
 const (
-	// bridgeLinger is how long a moved message waits for others of its batch.
-	bridgeLinger = 2 * time.Millisecond
-	// drainedPolls is how often in a row a drained cluster is seen before --until-drained ends.
-	drainedPolls = 3
+	bridgeLinger = 2 * time.Millisecond // how long a moved message waits for others of its batch
+	drainedPolls = 3                    // how often in a row a drained cluster is seen before --until-drained ends
 )
 
 // migrating is one run of the bridges. One goroutine owns it.
@@ -440,7 +439,6 @@ func (o *migrating) create(ctx context.Context, c *stockCluster, topic string) e
 	return nil
 }
 
-// connect bridges the channels of a topic on one nsqd.
 func (o *migrating) connect(ctx context.Context, c *stockCluster, n stockNode, t api.TopicStats) error {
 	channels := slices.Clone(c.expected(t.TopicName, n))
 	if o.unread && !slices.ContainsFunc(c.Channels[t.TopicName], func(name string) bool { return name != unreadChannel }) {
@@ -474,10 +472,9 @@ func (o *migrating) bridge(key bridgeKey) (*bridge, error) {
 	if only == unreadChannel {
 		only = "" // for all channels
 	}
-	b, err := startBridge(bridgeOptions{
-		Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.NSQ(), Report: o.reporter.Report,
-		MaxInFlight: o.inFlight, Publisher: publish,
-	})
+	consumer := o.source.NSQ()
+	consumer.MaxInFlight = o.inFlight
+	b, err := startBridge(bridgeOptions{Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: consumer, Publisher: publish})
 	if err == nil {
 		o.bridges[key] = b
 	}
@@ -518,7 +515,6 @@ func ensureTopic(ctx context.Context, t *cli.Target, topic string) error {
 	return t.PostAny(ctx, "/topic/create", url.Values{"topic": {topic}}, nil)
 }
 
-// pause pauses a topic, or a channel of it.
 func pause(ctx context.Context, t *cli.Target, topic, channel string) error {
 	if channel == "" {
 		return t.PostAny(ctx, "/topic/pause", url.Values{"topic": {topic}}, nil)

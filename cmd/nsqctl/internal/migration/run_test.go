@@ -13,7 +13,7 @@ import (
 // newRoot has the commands of the package.
 func newRoot() *cobra.Command {
 	t := &cli.Target{}
-	return cli.NewRoot(t, NewMigrate(t), NewImportNSQD(t))
+	return cli.NewRoot(t, Commands(t)...)
 }
 
 // run runs one command line, at most for limit.

@@ -122,7 +122,6 @@ func namesOfChannels(t api.TopicStats) (names []string) {
 	return names
 }
 
-// lookup adds what one nsqlookupd lists.
 func (s stockSource) lookup(ctx context.Context, address string, c *stockCluster, addresses map[string]string) error {
 	var nodes, topics, channels struct {
 		Producers        []api.Producer

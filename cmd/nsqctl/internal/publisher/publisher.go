@@ -40,19 +40,14 @@ import (
 )
 
 const (
-	// retryEvery is the least time between two attempts of a put.
-	retryEvery = 50 * time.Millisecond
-	// connectEvery is the pause between connection attempts.
-	connectEvery = 250 * time.Millisecond
-	// maxBatchBytes bounds a batch: the default limit of a broker is 5 MiB.
-	maxBatchBytes = 4 << 20
-	// lastAnswers is how long the publisher waits for answers after Ctrl-C.
-	lastAnswers = time.Second
+	retryEvery    = 50 * time.Millisecond  // the least time between two attempts of a put
+	connectEvery  = 250 * time.Millisecond // the pause between connection attempts
+	maxBatchBytes = 4 << 20                // bounds a batch: the default limit of a broker is 5 MiB
+	lastAnswers   = time.Second            // how long the publisher waits for answers after Ctrl-C
 	// greetTimeout bounds IDENTIFY, TLS and AUTH together. It is longer than the time for which a starting broker delays the commands of
 	// its clients (--put-hold, 9 s): then the broker gives the reason.
 	greetTimeout = 12 * time.Second
-	// linesAhead is how many lines are read while no put can be sent.
-	linesAhead = 1024
+	linesAhead   = 1024 // how many lines are read while no put can be sent
 	// chunksAhead bounds the long lines among them, in chunks of 64 KiB, and bytesUnderway the unanswered puts: one
 	// line or one put may be longer.
 	chunksAhead   = 256
@@ -100,8 +95,7 @@ type Message struct {
 	taken  func() // called when the message is part of a put; nil: nothing is called
 }
 
-// put is one unanswered PUB, MPUB, PUB_EXT or MPUB_EXT. Its messages have the same topic and the
-// same header.
+// put is one unanswered PUB, MPUB, PUB_EXT or MPUB_EXT. Its messages have the same topic and the same header.
 type put struct {
 	topic  string
 	header []byte
@@ -268,7 +262,6 @@ func (p *publisher) step(ctx context.Context, in *<-chan Message) error {
 	return nil
 }
 
-// untilDue returns the time until the next deadline.
 func (p *publisher) untilDue() time.Duration {
 	due := p.o.Timeout
 	if p.next != nil {
@@ -342,7 +335,6 @@ func (p *publisher) sendAgain() {
 	}
 }
 
-// answered handles one frame.
 func (p *publisher) answered(ctx context.Context, a answer) error {
 	switch {
 	case a.err != nil:

@@ -29,10 +29,9 @@ func NewRecover(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "continue after the loss of more disks than the cluster tolerates; loses messages",
-		Long: `recover is for the loss of all in-sync replicas of a partition, or of the
-majority of the embedded etcd. It shows the remaining data, and continues with it
-only after a confirmation of the loss. No broker ever does this by itself. If a
-disk may come back, wait for it.`,
+		Long: `recover is for the loss of all in-sync replicas of a partition, or of the majority of the embedded etcd.
+It shows the remaining data, and continues with it only after a confirmation of the loss. No broker ever does this by
+itself. If a disk may come back, wait for it.`,
 	}
 	cmd.AddCommand(newRecoverTopic(t), newRecoverMetadata(), newRecoverDataPath())
 	return cmd
@@ -44,19 +43,17 @@ func newRecoverTopic(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topic TOPIC",
 		Short: "show the remaining replicas of a partition without its in-sync replicas; with --from, continue with one",
-		Long: `recover topic lists the replicas of a partition whose in-sync replicas are
-lost. With --from and --confirm TOPIC/PARTITION that broker's replica becomes the
-only one in sync; the others copy it. Acknowledged messages that it does not have
-are lost permanently; the cluster keeps a record. Until another replica is in sync,
-an OK of this partition means one disk.
+		Long: `recover topic lists the replicas of a partition whose in-sync replicas are lost. With --from and
+--confirm TOPIC/PARTITION that broker's replica becomes the only one in sync; the others copy it. Acknowledged messages
+that it does not have are lost permanently; the cluster keeps a record. Until another replica is in sync, an OK of this
+partition means one disk.
 
-A broker that returns later with messages of the lost part is refused with an
-alarm. Save them with "nsqctl peek TOPIC --partition N --node BROKER
---uncommitted"; then --discard BROKER moves its replica of this partition to its
-trash, and the broker copies the partition again.
+A broker that returns later with messages of the lost part is refused with an alarm. Save them with "nsqctl peek TOPIC
+--partition N --node BROKER --uncommitted"; then --discard BROKER moves its replica of this partition to its trash, and
+the broker copies the partition again.
 
-Make sure that the lost brokers are off: a broker that is only partitioned may
-still accept puts, which then are lost too.`,
+Make sure that the lost brokers are off: a broker that is only partitioned may still accept puts, which then are lost
+too.`,
 		Example: `  nsqctl recover topic orders --partition 3
   nsqctl recover topic orders --partition 3 --from n3 --confirm orders/3
   nsqctl recover topic orders --partition 3 --discard n1 --confirm orders/3`,

@@ -30,14 +30,12 @@ func newRecoverDataPath() *cobra.Command {
 	return onStopped(&cobra.Command{
 		Use:   "data-path",
 		Short: "vouch that a copied data path is the newest state of its broker",
-		Long: `recover data-path runs on the host of a stopped broker whose data path was
-copied (to another disk, from a backup) and which therefore waits for other
-brokers at its start. It marks the copy as complete: the broker then votes with
-it.
+		Long: `recover data-path runs on the host of a stopped broker whose data path was copied (to another disk, from
+a backup) and which therefore waits for other brokers at its start. It marks the copy as complete: the broker then votes
+with it.
 
-Use it only if the broker never ran again after the copy was taken. If it did,
-acknowledged messages and metadata can be lost. Without this command nothing is
-lost: the broker joins again as soon as the others run, and copies the missing
+Use it only if the broker never ran again after the copy was taken. If it did, acknowledged messages and metadata can be
+lost. Without this command nothing is lost: the broker joins again as soon as the others run, and copies the missing
 data.`,
 		Example: `  nsqctl recover data-path --data-path /var/lib/nsqd --node-name n1 --confirm n1`,
 	}, "the broker never ran after the copy was taken", "if %s ran after this copy was taken, acknowledged messages are lost", func(cmd *cobra.Command, s stopped) error {
@@ -53,17 +51,15 @@ func newRecoverMetadata() *cobra.Command {
 	return onStopped(&cobra.Command{
 		Use:   "metadata",
 		Short: "continue with one member of the embedded etcd after the loss of the majority",
-		Long: `recover metadata is for the loss of the majority of the brokers that embed etcd.
-It runs on the host of a remaining broker, which must be stopped. The broker's
-member becomes the only one of a new cluster; etcd.before-recovery-<time> is a
-copy of its directory. Afterwards start this broker with its usual settings, and
-the others with empty data paths: they join it as new members.
+		Long: `recover metadata is for the loss of the majority of the brokers that embed etcd. It runs on the host of a
+remaining broker, which must be stopped. The broker's member becomes the only one of a new cluster;
+etcd.before-recovery-<time> is a copy of its directory. Afterwards start this broker with its usual settings, and the
+others with empty data paths: they join it as new members.
 
-Entries that had not reached this member are lost: created topics and channels,
-and changes of in-sync sets. If it was behind when the others died, its replicas
-may count as in sync without having all messages. Choose the broker that ran
-longest. The command raises the revision of the metadata by 20,000, so that no
-revision that the lost members gave out is used again.`,
+Entries that had not reached this member are lost: created topics and channels, and changes of in-sync sets. If it was
+behind when the others died, its replicas may count as in sync without having all messages. Choose the broker that ran
+longest. The command raises the revision of the metadata by 20,000, so that no revision that the lost members gave out
+is used again.`,
 		Example: `  nsqctl recover metadata --data-path /var/lib/nsqd --node-name n3 --confirm n3`,
 	}, "the others are lost permanently", "this removes all other members from the etcd of %s; entries that only they have are lost", func(cmd *cobra.Command, s stopped) error {
 		topics, copied, err := s.recoverMetadata(cmd.Context(), raisedBy)
@@ -113,7 +109,6 @@ func (s stopped) open() (node *nodefile.File, release func(), err error) {
 	return node, release, nil
 }
 
-// vouch marks a copied data path as the newest state of its broker.
 func (s stopped) vouch() error {
 	node, release, err := s.open()
 	if err != nil {
@@ -141,8 +136,7 @@ const (
 	raisedBy = 20_000
 	// aloneTimeout bounds the run of the member without the others; raising the revision takes some seconds of it.
 	aloneTimeout = 5 * time.Minute
-	// raisers is the number of concurrent transactions: etcd syncs them together.
-	raisers = 256
+	raisers      = 256 // the number of concurrent transactions: etcd syncs them together
 )
 
 // recoverMetadata makes the broker's member of the embedded etcd the only member of a new cluster, and skips raise

@@ -21,8 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// HeaderSize is the size of a record with an empty body: 8 bytes of time, 2 of attempts, 16 of id.
-const HeaderSize = 8 + 2 + 16
+const HeaderSize = 8 + 2 + 16 // the size of a record with an empty body: 8 bytes of time, 2 of attempts, 16 of id
 
 // Queue is a disk queue: files of records, each with its size before it.
 type Queue struct {
@@ -44,7 +43,6 @@ type Position struct {
 	Offset int64 `json:"offset"`
 }
 
-// before reports whether p is a place before another one.
 func (p Position) before(o Position) bool {
 	return p.File < o.File || p.File == o.File && p.Offset < o.Offset
 }
@@ -104,8 +102,7 @@ func (q *Queue) readMeta() error {
 	return nil
 }
 
-// Start is the place of the first message: the read position of the metadata, or else the
-// beginning of the oldest file.
+// Start is the place of the first message: the read position of the metadata, or else the beginning of the oldest file.
 func (q *Queue) Start() Position {
 	switch {
 	case q.meta != nil:
@@ -116,7 +113,6 @@ func (q *Queue) Start() Position {
 	return Position{}
 }
 
-// last is the number of the newest file, -1 without files.
 func (q *Queue) last() int64 { return slices.Max(append(slices.Collect(maps.Keys(q.files)), -1)) }
 
 // Reader returns the messages of a queue in their order. One goroutine uses it.
@@ -379,8 +375,7 @@ func source(list *[]Source, dir, prefix, name string) *Source {
 	return &(*list)[at]
 }
 
-// queueFile is the name of a file of a disk queue: TOPIC.diskqueue.000001.dat, or
-// TOPIC:CHANNEL.diskqueue.meta.dat.
+// queueFile is the name of a file of a disk queue: TOPIC.diskqueue.000001.dat, or TOPIC:CHANNEL.diskqueue.meta.dat.
 var queueFile = regexp.MustCompile(`^(.+)\.diskqueue\.(meta|[0-9]{6,})\.dat$`)
 
 // addQueues finds the files of all disk queues. A kill can leave a queue that nsqd.dat does not

@@ -34,7 +34,7 @@ func (m *mirrorTest) args(word string, flags ...string) []string {
 func (m *mirrorTest) copy() string {
 	m.t.Helper()
 	t := &cli.Target{}
-	out, err := clitest.Run(m.t, cli.NewRoot(t, NewMirror(t)), wait.Limit, m.args("run", "--without-channels", "--until-caught-up", "--poll=1ms", "--batch=3")...)
+	out, err := clitest.Run(m.t, cli.NewRoot(t, Commands(t)...), wait.Limit, m.args("run", "--without-channels", "--until-caught-up", "--poll=1ms", "--batch=3")...)
 	require.NoError(m.t, err, out)
 	return out
 }
@@ -125,7 +125,7 @@ func TestARunningMirrorNoticesALossWithoutPuts(t *testing.T) {
 	first := numbered("a", 10)
 	m.east.publish(first...)
 	target := &cli.Target{}
-	r := clitest.Begin(t, cli.NewRoot(target, NewMirror(target)), m.args("run", "--without-channels", "--poll=1ms")...)
+	r := clitest.Begin(t, cli.NewRoot(target, Commands(target)...), m.args("run", "--without-channels", "--poll=1ms")...)
 	wait.Until(t, func() bool { return len(m.west.bodies()) == 10 }, "the copies")
 	m.west.restore(4)
 	wait.Until(t, func() bool { return len(m.west.bodies()) == 10 }, "the copies, again")
@@ -149,7 +149,7 @@ func TestATargetThatWentBackToAnotherHistory(t *testing.T) {
 	first, second := numbered("a", 10), numbered("b", 8)
 	m.east.publish(first...)
 	target := &cli.Target{}
-	r := clitest.Begin(t, cli.NewRoot(target, NewMirror(target)), m.args("run", "--without-channels", "--poll=1ms")...)
+	r := clitest.Begin(t, cli.NewRoot(target, Commands(target)...), m.args("run", "--without-channels", "--poll=1ms")...)
 	wait.Until(t, func() bool { return len(m.west.bodies()) == 10 }, "the copies")
 	m.east.restore(4)
 	m.east.publish(second...)
@@ -216,7 +216,7 @@ func TestAPutBehindAnotherHistory(t *testing.T) {
 			first, second, third := numbered("a", 10), numbered("b", gap), numbered("c", 3)
 			m.east.publish(first...)
 			target := &cli.Target{}
-			r := clitest.Begin(t, cli.NewRoot(target, NewMirror(target)), m.args("run", "--without-channels", "--poll=1h")...)
+			r := clitest.Begin(t, cli.NewRoot(target, Commands(target)...), m.args("run", "--without-channels", "--poll=1h")...)
 			wait.Until(t, func() bool { return len(m.west.bodies()) == 10 }, "the copies")
 			m.east.restore(4)
 			m.east.publish(second...)
@@ -303,7 +303,7 @@ func TestMirrorStatusOfASourceThatWentBack(t *testing.T) {
 	m.copy()
 	status := func() (string, error) {
 		target := &cli.Target{}
-		return clitest.Run(t, cli.NewRoot(target, NewMirror(target)), wait.Limit, m.args("status", "-o=json")...)
+		return clitest.Run(t, cli.NewRoot(target, Commands(target)...), wait.Limit, m.args("status", "-o=json")...)
 	}
 	out, err := status()
 	require.NoError(t, err)

@@ -21,13 +21,11 @@ import (
 )
 
 const (
-	// scanPage is the number of messages of the target that one request reads.
-	scanPage = 1000
+	scanPage = 1000 // the number of messages of the target that one request reads
 	// retryFirst and retryMost are the pauses between two attempts of a put.
 	retryFirst = 50 * time.Millisecond
 	retryMost  = 2 * time.Second
-	// maxHeader is the longest header of a message.
-	maxHeader = 1<<16 - 1
+	maxHeader  = 1<<16 - 1 // the longest header of a message
 )
 
 // copyState is the progress of a partition's copies.
@@ -84,7 +82,6 @@ func newCopier(to partitionLog, source msgstream.Origin, saved copyState, report
 	}
 }
 
-// state returns the progress to be saved.
 func (p *copier) state() copyState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -268,7 +265,6 @@ func (p *copier) scan(ctx context.Context, to uint64) error {
 	}
 }
 
-// note notes a message of the target.
 func (p *copier) note(ctx context.Context, leader string, m *msgstream.Message) error {
 	o, ok := p.originOf(m)
 	if !ok {
@@ -467,7 +463,6 @@ func (p *copier) stored(ctx context.Context, first uint64, origins []msgstream.O
 	return nil
 }
 
-// scanUntil repeats scan until it succeeds.
 func (p *copier) scanUntil(ctx context.Context, to uint64) error {
 	return repeat(ctx, retryFirst, p.reportError, func() error { return p.scan(ctx, to) })
 }
@@ -559,8 +554,7 @@ func (p *copier) placeOf(finished uint64) uint64 {
 // A log goes back when it is restored from a backup, or continues after an unclean recovery: messages that were
 // committed are gone, and other messages get their sequences.
 
-// doubtWait is the time between the two reads that a target has to fail.
-const doubtWait = time.Second
+const doubtWait = time.Second // the time between the two reads that a target has to fail
 
 // verify checks that the target still has the newest copy. If it has lost it, twice in a row, the result is errWentBack.
 func (p *copier) verify(ctx context.Context) error {

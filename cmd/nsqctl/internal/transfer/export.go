@@ -22,27 +22,23 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// exportPage is the number of messages that one request asks for.
-const exportPage = 1000
+const exportPage = 1000 // the number of messages that one request asks for
 
-// NewExport returns the command that writes a topic as a stream.
-func NewExport(t *cli.Target) *cobra.Command {
+func newExport(t *cli.Target) *cobra.Command {
 	o := exporting{t: t}
 	cmd := &cobra.Command{
 		Use:   "export TOPIC",
 		Short: "write a topic as a checksummed stream, for import",
-		Long: `export writes the retained messages of a topic, consumed or not, with their sequences,
-times, headers and deadlines, and its durable channels with their positions, to a file or
-to stdout. It does not affect the topic. nsqctl import reads the stream;
-docs/reference/export-format.md describes it.
+		Long: `export writes the retained messages of a topic, consumed or not, with their sequences, times, headers and
+deadlines, and its durable channels with their positions, to a file or to stdout. It does not affect the topic. nsqctl
+import reads the stream; docs/reference/export-format.md describes it.
 
-The stream ends with the last message that is committed when export begins. A channel's
-position is taken at the beginning, or earlier: messages finished during the export
-are delivered again after an import. Messages that retention removes during the
-export are counted as missing, and export ends with 1.
+The stream ends with the last message that is committed when export begins. A channel's position is taken at the
+beginning, or earlier: messages finished during the export are delivered again after an import. Messages that retention
+removes during the export are counted as missing, and export ends with 1.
 
-With --file the file appears when it is whole and synced. Every record has a checksum that covers
-the record before it, so import notices a stream that is torn or altered.`,
+With --file the file appears when it is whole and synced. Every record has a checksum that covers the record before it,
+so import notices a stream that is torn or altered.`,
 		Example: `  nsqctl export orders --file orders.lsx
   nsqctl export orders | gzip >orders.lsx.gz
   nsqctl export orders --nsqd-http-address old:4151 | nsqctl import - --nsqd-http-address new:4151`,

@@ -18,27 +18,24 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// NewImport returns the command that publishes such a stream.
-func NewImport(t *cli.Target) *cobra.Command {
+func newImport(t *cli.Target) *cobra.Command {
 	o := streaming{t: t}
 	cmd := &cobra.Command{
 		Use:   "import FILE|-",
 		Short: "publish the stream of an export, and position its channels",
-		Long: `import reads a stream of nsqctl export, verifies all of it, and then publishes its messages,
-each in the partition that it had, in the same order. A stream that is torn or altered is
-refused with the place, before the first message is published. "-" is stdin, which is
-copied to a temporary file first.
+		Long: `import reads a stream of nsqctl export, verifies all of it, and then publishes its messages, each in the
+partition that it had, in the same order. A stream that is torn or altered is refused with the place, before the first
+message is published. "-" is stdin, which is copied to a temporary file first.
 
-The topic and its channels are created if they are missing; a topic needs as many partitions as
-the stream has. A channel is placed where the exported one was: messages that it had
-finished are not delivered, deferred ones are delivered when they are due. A channel that has
-consumers stays where it is; one that exists moves forward only, and never over messages of others.
+The topic and its channels are created if they are missing; a topic needs as many partitions as the stream has. A
+channel is placed where the exported one was: messages that it had finished are not delivered, deferred ones are
+delivered when they are due. A channel that has consumers stays where it is; one that exists moves forward only, and
+never over messages of others.
 
-Every copy has the header ##origin, the place of its original. After an interruption the same command
-reads the topic and publishes what is missing: repeated, it publishes nothing. A put
-without an answer is repeated. If it was stored after all, the topic recognises that within
-its dedupe window; after it the messages of that put, at most --batch, may be there twice.
-Lost: message ids, sequences, times of publication, counts of attempts.`,
+Every copy has the header ##origin, the place of its original. After an interruption the same command reads the topic
+and publishes what is missing: repeated, it publishes nothing. A put without an answer is repeated. If it was stored
+after all, the topic recognises that within its dedupe window; after it the messages of that put, at most --batch, may
+be there twice. Lost: message ids, sequences, times of publication, counts of attempts.`,
 		Example: `  nsqctl import orders.lsx --dry-run      # verify and count; no broker is asked
   nsqctl import orders.lsx
   gunzip <orders.lsx.gz | nsqctl import - --topic orders-restored`,
@@ -139,7 +136,6 @@ func (o *streaming) run(cmd *cobra.Command, name string) error {
 	return cli.Print(cmd, o.t, o.report, o.print)
 }
 
-// open opens the file, or copies stdin to a temporary one.
 func (o *streaming) open(stdin io.Reader, name string) (err error) {
 	if name != "-" {
 		o.in, err = os.Open(name)
@@ -153,8 +149,7 @@ func (o *streaming) open(stdin io.Reader, name string) (err error) {
 	return err
 }
 
-// each reads the stream from its beginning, and verifies it to its end. It passes the messages to do,
-// if that is set.
+// each reads the stream from its beginning, and verifies it to its end. It passes the messages to do, if that is set.
 func (o *streaming) each(ctx context.Context, do func(*msgstream.Message) error) error {
 	if _, err := o.in.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -254,7 +249,6 @@ func (o *streaming) putter(ctx context.Context, channel string, count *int64) fu
 	}
 }
 
-// messages publishes the messages that the topic does not have yet.
 func (o *streaming) messages(ctx context.Context) error {
 	return o.copyEach(ctx, "", &o.report.Imported, func(m *msgstream.Message) (*msgstream.Message, error) {
 		if m.DeferredOnly {
@@ -298,8 +292,7 @@ func due(m *msgstream.Message, d msgstream.Deferred) *msgstream.Message {
 	return &x
 }
 
-// placeChannels creates the channels, publishes their deferred messages, and moves them to their
-// places.
+// placeChannels creates the channels, publishes their deferred messages, and moves them to their places.
 func (o *streaming) placeChannels(ctx context.Context) error {
 	channels := o.channels // deferred reads the stream again
 	for _, ch := range channels {

@@ -19,7 +19,7 @@ func export(t *testing.T, from *side, flags ...string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "orders.lsx")
 	target := &cli.Target{}
-	out, err := clitest.Run(t, cli.NewRoot(target, NewExport(target)), wait.Limit, append([]string{"export", "orders", "--file", file, "--nsqd-http-address", from.Listener.Addr().String()}, flags...)...)
+	out, err := clitest.Run(t, cli.NewRoot(target, Commands(target)...), wait.Limit, append([]string{"export", "orders", "--file", file, "--nsqd-http-address", from.Listener.Addr().String()}, flags...)...)
 	require.NoError(t, err, out)
 	return file
 }
@@ -28,7 +28,7 @@ func export(t *testing.T, from *side, flags ...string) (file string) {
 func importInto(t *testing.T, to *side, file string) string {
 	t.Helper()
 	target := &cli.Target{}
-	out, err := clitest.Run(t, cli.NewRoot(target, NewImport(target)), wait.Limit, "import", file, "--batch=3", "--nsqd-http-address", to.Listener.Addr().String())
+	out, err := clitest.Run(t, cli.NewRoot(target, Commands(target)...), wait.Limit, "import", file, "--batch=3", "--nsqd-http-address", to.Listener.Addr().String())
 	require.NoError(t, err, out)
 	return out
 }
@@ -98,7 +98,7 @@ func TestImportIntoSmallBodies(t *testing.T) {
 	east.publish(numbered("a", 10)...)
 	west.most = 300
 	target := &cli.Target{}
-	out, err := clitest.Run(t, cli.NewRoot(target, NewImport(target)), wait.Limit, "import", export(t, east), "--nsqd-http-address", west.Listener.Addr().String())
+	out, err := clitest.Run(t, cli.NewRoot(target, Commands(target)...), wait.Limit, "import", export(t, east), "--nsqd-http-address", west.Listener.Addr().String())
 	require.NoError(t, err, out)
 	require.Equal(t, numbered("a", 10), west.bodies())
 }

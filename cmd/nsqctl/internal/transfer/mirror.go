@@ -32,11 +32,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
-// mirrorState is the default name of the state file.
-const mirrorState = "lockstep-mirror.json"
+const mirrorState = "lockstep-mirror.json" // the default name of the state file
 
-// NewMirror returns the command that mirrors topics of another cluster.
-func NewMirror(t *cli.Target) *cobra.Command {
+// Commands are export, import and mirror.
+func Commands(t *cli.Target) []*cobra.Command {
+	return []*cobra.Command{newExport(t), newImport(t), newMirror(t)}
+}
+
+func newMirror(t *cli.Target) *cobra.Command {
 	m := &mirrorCommand{t: t}
 	cmd := &cobra.Command{
 		Use:   "mirror",
@@ -46,8 +49,8 @@ func NewMirror(t *cli.Target) *cobra.Command {
   nsqctl mirror run       copies until it is stopped, and continues where it stopped
   nsqctl mirror status    shows how far it is
 
-The flags --from-… name the source; --nsqd-http-address names the brokers of the target.
-docs/guide/mirror.md has the steps, what is preserved, and how a mirror behaves after a failure.`,
+The flags --from-… name the source; --nsqd-http-address names the brokers of the target. docs/guide/mirror.md has the
+steps, what is preserved, and how a mirror behaves after a failure.`,
 	}
 	m.sourceFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newMirrorRun(m), newMirrorStatus(m))
@@ -76,7 +79,6 @@ func (m *mirrorCommand) sourceFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.state, "state", mirrorState, "file with the progress")
 }
 
-// prepare reads the arguments and the certificates.
 func (m *mirrorCommand) prepare(patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
@@ -130,22 +132,20 @@ func newMirrorRun(m *mirrorCommand) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run TOPIC|PATTERN...",
 		Short: "copy topics until it is stopped",
-		Long: `run copies every topic whose name matches: messages with their headers, delays and partitions,
-in order, and the durable channels with their positions. It creates missing topics, partitions and
-channels at the target, also later ones. A put that the target refuses, such as a message that is too
-large for it, is repeated every 10 s and delays its partition alone. Both sides may fail or be cut off at any time: run waits
-and continues with the next message. Every message is copied once: a put without an answer is
-repeated, and the target recognises it within the dedupe window of the topic. After the window
-the messages of that put, at most --batch for each partition, may be there twice.
+		Long: `run copies every topic whose name matches: messages with their headers, delays and partitions, in order,
+and the durable channels with their positions. It creates missing topics, partitions and channels at the target, also
+later ones. A put that the target refuses, such as a message that is too large for it, is repeated every 10 s and delays
+its partition alone. Both sides may fail or be cut off at any time: run waits and continues with the next message. Every
+message is copied once: a put without an answer is repeated, and the target recognises it within the dedupe window of
+the topic. After the window the messages of that put, at most --batch for each partition, may be there twice.
 
-Each copy has the header ##origin, the place of its original. The progress is therefore
-in the target itself; the file --state only shortens the start. Run one at a time for a topic.
+Each copy has the header ##origin, the place of its original. The progress is therefore in the target itself; the file
+--state only shortens the start. Run one at a time for a topic.
 
-Channels of the target without consumers follow the source's; they move forward only.
-A message that came from the target is not copied back, so two mirrors may run in opposite directions.
+Channels of the target without consumers follow the source's; they move forward only. A message that came from the
+target is not copied back, so two mirrors may run in opposite directions.
 
-Ctrl-C or SIGTERM waits up to 5 s for the puts in flight. --metrics-address serves the lag
-to Prometheus.`,
+Ctrl-C or SIGTERM waits up to 5 s for the puts in flight. --metrics-address serves the lag to Prometheus.`,
 		Example: `  nsqctl mirror run orders 'audit-*' --from-http-address east1:4151,east2:4151 --nsqd-http-address west1:4151,west2:4151
   nsqctl mirror run '*' --from-http-address east1:4151 --until-caught-up      # the last step of a move`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -175,8 +175,8 @@ func newMirrorStatus(m *mirrorCommand) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status TOPIC|PATTERN...",
 		Short: "show how far a mirror is",
-		Long: `status compares the state file of nsqctl mirror run with the source: the messages of each
-partition that were not copied when the file was written, at most a second ago while the mirror runs.`,
+		Long: `status compares the state file of nsqctl mirror run with the source: the messages of each partition that
+were not copied when the file was written, at most a second ago while the mirror runs.`,
 		Example: `  nsqctl mirror status 'orders*' --from-http-address east1:4151 --nsqd-http-address west1:4151`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := m.prepare(args); err != nil {
@@ -253,12 +253,9 @@ func (m *mirrorCommand) lagOf(ctx context.Context, s partitionLog, at copyState)
 }
 
 const (
-	// mirrorGrace is how long a stop waits for the puts in flight.
-	mirrorGrace = 5 * time.Second
-	// caughtUpPolls is how often in a row a mirror without anything left is seen before --until-caught-up ends.
-	caughtUpPolls = 3
-	// maxMirrored is the largest message that the throttle of bytes takes at once.
-	maxMirrored = 16 << 20
+	mirrorGrace   = 5 * time.Second // how long a stop waits for the puts in flight
+	caughtUpPolls = 3               // how often in a row a mirror without anything left is seen before --until-caught-up ends
+	maxMirrored   = 16 << 20        // the largest message that the throttle of bytes takes at once
 )
 
 // mirroring is one run of a mirror. One goroutine owns it, and a goroutine for each link copies.
@@ -284,7 +281,6 @@ type mirroring struct {
 	puts           context.Context
 }
 
-// mirrorCounts are the totals of links.
 type mirrorCounts struct {
 	copied, skipped, doubts, rewinds int64
 	missed                           uint64
@@ -420,7 +416,6 @@ func (o *mirroring) refresh(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// topic starts the links of a topic, and moves its channels.
 func (o *mirroring) topic(ctx context.Context, topic api.TopicView) error {
 	view, err := ensureCopy(ctx, &o.t.Client, topic.Topic, len(topic.Partitions), topic.Ordered)
 	if at := o.progress.Topics[topic.Topic]; errors.Is(err, errFewerPartitions) && at != nil && at.SourceID == topic.ID && at.TargetID == view.ID {
@@ -617,7 +612,6 @@ type mirrorTopic struct {
 	Partitions map[int]copyState `json:"partitions"`
 }
 
-// loadMirror reads the state file; without one the mirror reads the target.
 func loadMirror(name string) (*mirrorProgress, error) {
 	s := &mirrorProgress{Version: 1, Topics: map[string]*mirrorTopic{}}
 	var err error

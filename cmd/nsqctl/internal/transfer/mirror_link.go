@@ -16,10 +16,9 @@ import (
 
 const (
 	// idleFirst and idleMost are the pauses between two reads of a partition without new messages.
-	idleFirst = 20 * time.Millisecond
-	idleMost  = 250 * time.Millisecond
-	// mirrorRetry is the pause after a request that failed.
-	mirrorRetry = 500 * time.Millisecond
+	idleFirst   = 20 * time.Millisecond
+	idleMost    = 250 * time.Millisecond
+	mirrorRetry = 500 * time.Millisecond // the pause after a request that failed
 	// refusedRetry is the pause after a put that the target refuses, such as a message that is larger than it takes.
 	refusedRetry = 10 * time.Second
 	// behindReads is how often in a row the leader of the source ends before a message that was copied, until the
@@ -50,7 +49,6 @@ type mirrorLink struct {
 	oldest, answered atomic.Int64 // unix ns: of the first message that is left, 0: there is none; of the source's last answer
 }
 
-// lag is the number of messages that are left.
 func (l *mirrorLink) lag() uint64 {
 	end, next := l.end.Load(), l.p.view().next
 	return end - min(next, end)
@@ -204,10 +202,8 @@ func (l *mirrorLink) until(ctx context.Context, side string, try func() error) e
 	return err
 }
 
-// wentBack is why a log loses messages.
-const wentBack = ": it was restored from a backup, or recovered without its in-sync set"
+const wentBack = ": it was restored from a backup, or recovered without its in-sync set" // why a log loses messages
 
-// targetWentBack reports that the target has lost copies.
 func (l *mirrorLink) targetWentBack() {
 	l.rewinds.Add(1)
 	l.compare = true
@@ -250,7 +246,6 @@ func (l *mirrorLink) page(ctx context.Context, from string, fresh bool) (page lo
 	}
 }
 
-// oneLine makes one line of an error's text.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // copyPage copies a page of the source, and reports whether more may follow at once.

@@ -17,6 +17,7 @@ type segment struct {
 // segments are sorted by Target and do not overlap there. A message of the source may be in several.
 type segments []segment
 
+// add maps a message, unless its place in the target has one already.
 func (s *segments) add(source, target uint64) {
 	if n := len(*s); n > 0 {
 		last := &(*s)[n-1]
@@ -25,7 +26,9 @@ func (s *segments) add(source, target uint64) {
 			last.Count++
 			return
 		case target < last.Target+last.Count:
-			s.insert(source, target)
+			if i, found := s.at(target); !found {
+				*s = slices.Insert(*s, i, segment{Source: source, Target: target, Count: 1})
+			}
 			return
 		}
 	}
@@ -53,24 +56,13 @@ func (s segments) match(source uint64, ns int64) (target uint64, ok bool) {
 	return 0, false
 }
 
-// insert maps a message below the end, unless its place has a message already.
-func (s *segments) insert(source, target uint64) {
-	i, found := s.at(target)
-	if !found {
-		*s = slices.Insert(*s, i, segment{Source: source, Target: target, Count: 1})
-	}
-}
-
 // at finds the segment with a message of the target, or the place where it would be.
 func (s segments) at(target uint64) (int, bool) {
 	i, found := slices.BinarySearchFunc(s, target, func(x segment, t uint64) int { return cmp.Compare(x.Target, t) })
-	if found {
-		return i, true
-	}
-	if i > 0 && target < s[i-1].Target+s[i-1].Count {
+	if !found && i > 0 && target < s[i-1].Target+s[i-1].Count {
 		return i - 1, true
 	}
-	return i, false
+	return i, found
 }
 
 // below removes the segments that end at or below a position of the target.

@@ -22,12 +22,9 @@ import (
 )
 
 const (
-	// copyBatch is the default number of messages of one put, which may be there twice after a failure.
-	copyBatch = 500
-	// copyBatchBytes bounds a put; the default limit of a broker is 5 MiB.
-	copyBatchBytes = 1 << 20
-	// topicWait is how long a created topic may take to be in every broker's view.
-	topicWait = 15 * time.Second
+	copyBatch      = 500              // the default number of messages of one put, which may be there twice after a failure
+	copyBatchBytes = 1 << 20          // bounds a put; the default limit of a broker is 5 MiB
+	topicWait      = 15 * time.Second // how long a created topic may take to be in every broker's view
 	// electionWait is how long import waits for the leader of a partition. A topic that was just created has none yet.
 	electionWait = 15 * time.Second
 )
@@ -137,8 +134,7 @@ func policyArguments(topic, channel string, p option.PolicyView) url.Values {
 	return q
 }
 
-// finishSpans bounds the spans of one request.
-const finishSpans = 200
+const finishSpans = 200 // bounds the spans of one request
 
 // finishCopies finishes copies for a channel of the target. The leader of the partition leaves a channel that
 // has consumers as it is, and keeps the messages that the channel has delivered and deferred.
@@ -222,8 +218,7 @@ func limiter(perSecond, burst int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond, burst))
 }
 
-// errNoTopic means that a topic does not exist.
-var errNoTopic = errors.New("the topic was deleted")
+var errNoTopic = errors.New("the topic was deleted") // means that a topic does not exist
 
 // partitionLog is the log of one partition, of a source or of a target. Another topic of the name is answered like one that
 // does not exist (gone).

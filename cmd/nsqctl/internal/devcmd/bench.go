@@ -1,14 +1,4 @@
-// Package benchcmd has the command of nsqctl that measures brokers: it takes the brokers of the command line, of a dev
-// cluster, or starts a new cluster (with users, or with TLS), and measures them in turns.
-//
-// internal/test/bench has the workloads, the turns and the report. The package judges no figure.
-//
-// # Invariants
-//
-//  1. A measurement uses exactly the brokers that were given or started: none that another broker names.
-//  2. A cluster that the command starts ends with it, and its directory is removed.
-//  3. Rows that are finished are printed, also if a later workload fails.
-package benchcmd
+package devcmd
 
 import (
 	"bufio"
@@ -33,7 +23,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/certcmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/devcmd"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
@@ -59,33 +48,27 @@ type benchOptions struct {
 	peerPIDs  []int
 }
 
-// NewBench returns the command that measures a cluster.
-func NewBench(t *cli.Target) *cobra.Command {
+func newBench(t *cli.Target) *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench [-- flags for every nsqd that --cluster starts]",
 		Short: "measure a Lockstep cluster, one broker, or a stock nsqd",
-		Long: `bench runs bounded workloads over the NSQ protocol and prints the medians of
-the repeats. With --data-dir it reads addresses, pids and disks of a dev cluster;
---cluster starts a new cluster of three and stops it afterwards.
+		Long: `bench runs bounded workloads over the NSQ protocol and prints the medians of the repeats. With --data-dir
+it reads addresses, pids and disks of a dev cluster; --cluster starts a new cluster of three and stops it afterwards.
 
-Each row has the durability, the in-sync replicas before and after, and the
-fdatasyncs per broker: a row whose ISR is not full is void. "CPU s/M" is the CPU
-time of all servers in seconds per million messages. "steal %" is the part of the
-processors' time that the host of a virtual machine took in the worst repeat:
---max-steal 2 repeats such turns. The machine's own constants (loopback,
-fdatasync, memory) are measured in the same run, in the directory of the brokers'
+Each row has the durability, the in-sync replicas before and after, and the fdatasyncs per broker: a row whose ISR is
+not full is void. "CPU s/M" is the CPU time of all servers in seconds per million messages. "steal %" is the part of the
+processors' time that the host of a virtual machine took in the worst repeat: --max-steal 2 repeats such turns. The
+machine's own constants (loopback, fdatasync, memory) are measured in the same run, in the directory of the brokers'
 data.
 
---compare runs each workload in turn against another broker, such as a stock
-nsqd, and prints the ratios.
+--compare runs each workload in turn against another broker, such as a stock nsqd, and prints the ratios.
 
---cluster --users runs each workload in turn against a second new cluster, whose brokers
-check the rights of a user with four grants: the ratio is the cost of the checks.
---cluster --encrypted does so with a second cluster whose clients use TLS.
+--cluster --users runs each workload in turn against a second new cluster, whose brokers check the rights of a user with
+four grants: the ratio is the cost of the checks. --cluster --encrypted does so with a second cluster whose clients use
+TLS.
 
---sweep measures one workload in several sizes, in about two minutes:
-` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 measures the given values. With
+--sweep measures one workload in several sizes, in about two minutes:` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 measures the given values. With
 -o json the report has every repeat; make sweeps draws the curves.`,
 		Example: `  nsqctl bench --cluster
   nsqctl bench --data-dir ./data --workloads pub-1,mpub-8x100 --repeat 5
@@ -95,7 +78,7 @@ check the rights of a user with four grants: the ratio is the cost of the checks
   nsqctl bench --cluster --encrypted --workloads pub-64,consume-4 --repeat 9
   nsqctl bench --cluster --sweep connections
   nsqctl bench --cluster -o json -- --durability=replicated`,
-		Args: devcmd.FlagsBehindDashes,
+		Args: flagsBehindDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.brokers = args
 			return runBench(cmd, t, o)
@@ -231,7 +214,7 @@ func (c *cleanup) tempDir(pattern string) (string, error) {
 
 // startCluster starts three brokers in a temporary directory.
 func (o *benchOptions) startCluster(ctx context.Context, end *cleanup) error {
-	binary, err := devcmd.FindBroker("")
+	binary, err := findBroker("")
 	if err != nil {
 		return err
 	}
@@ -242,8 +225,8 @@ func (o *benchOptions) startCluster(ctx context.Context, end *cleanup) error {
 	if err != nil {
 		return err
 	}
-	*end = append(*end, func() { _ = c.StopAll(devcmd.StopTimeout) })
-	ctx, cancel := context.WithTimeout(ctx, devcmd.ReadyTimeout)
+	*end = append(*end, func() { _ = c.StopAll(stopTimeout) })
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := c.StartAll(); err != nil {
 		return err
@@ -252,10 +235,8 @@ func (o *benchOptions) startCluster(ctx context.Context, end *cleanup) error {
 }
 
 const (
-	// peerPorts separates the ports of the two clusters of --users and --encrypted.
-	peerPorts = 500
-	// otherUsers are users beside the measured one, so that the policy is not a single entry.
-	otherUsers = 9
+	peerPorts  = 500 // separates the ports of the two clusters of --users and --encrypted
+	otherUsers = 9   // users beside the measured one, so that the policy is not a single entry
 )
 
 // startPeer starts a second cluster. Either the workloads reach it over TLS: its brokers talk to each other in plain text, so
@@ -435,8 +416,7 @@ func (s *subject) create(ctx context.Context, topics []string, partitions int) e
 	return nil
 }
 
-// idlePartitions is the number of partitions of one topic of the idle workload.
-const idlePartitions = 100
+const idlePartitions = 100 // the number of partitions of one topic of the idle workload
 
 // idle creates partitions and measures their CPU time and memory without traffic. A broker
 // without partitions has no row.
@@ -474,8 +454,7 @@ func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, pr
 	return nil
 }
 
-// idleCPU returns the servers' CPU time in percent of one core, after a pause in which they
-// settle.
+// idleCPU returns the servers' CPU time in percent of one core, after a pause in which they settle.
 func (s *subject) idleCPU(ctx context.Context, watched time.Duration) (float64, error) {
 	used := time.Duration(0)
 	for range 2 {
@@ -488,7 +467,6 @@ func (s *subject) idleCPU(ctx context.Context, watched time.Duration) (float64, 
 	return 100 * used.Seconds() / watched.Seconds(), nil
 }
 
-// get reads an answer of the first broker.
 func (s *subject) get(ctx context.Context, path string, v any) error {
 	if len(s.http) == 0 {
 		return errors.New("a stock nsqd has no such address")
