@@ -26,8 +26,7 @@ func LoadTLS(o config.ClientTLS) (*TLS, error) {
 	return t, nil
 }
 
-// Reload reads the files again; new handshakes use them. After an error the previous files
-// remain in use.
+// Reload reads the files again; new handshakes use them. After an error the previous files remain in use.
 func (t *TLS) Reload() error {
 	c, err := load(t.o)
 	if err == nil {
@@ -95,8 +94,7 @@ func loadCAs(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// TLSVersion returns the number of the TLS version that has this name in the settings, 0 if the name is
-// unknown.
+// TLSVersion returns the number of the TLS version that has this name in the settings, 0 if the name is unknown.
 func TLSVersion(name string) uint16 {
 	v, _ := minVersion(name)
 	return v
