@@ -106,7 +106,7 @@ type Console struct {
 // givenPart is a broker's part of the table.
 type givenPart struct {
 	part part
-	raw  []byte // as JSON, with short rows; nil until another broker asks for it
+	raw  []byte // as JSON; nil until another broker asks for it
 }
 
 // cache has a value for as long as it is used.
@@ -187,7 +187,7 @@ func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	if q.What == askTable {
-		return c.ownRows()
+		return c.ownJSON()
 	}
 	a, err := c.answer(q)
 	if err != nil {

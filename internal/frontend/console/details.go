@@ -97,7 +97,6 @@ func partitionRow(p api.PartitionView, alive map[ident.Node]bool, leader *api.Re
 // held is one broker's part of a channel.
 type held struct {
 	Sample      *api.ChannelSample `json:"sample"`
-	Finishes    *float64           `json:"finishes"`
 	Connections []Connection       `json:"connections"`
 }
 
@@ -107,11 +106,11 @@ func (c *Console) ownChannel(topic, channel string) held {
 	for _, t := range c.o.Cluster.Samples(topic, channel) {
 		for i := range t.Channels {
 			h.Sample = &t.Channels[i]
+			c.mu.Lock()
+			h.Sample.FinishRate = c.kept.rates[topic+"/"+channel].finishes
+			c.mu.Unlock()
 		}
 	}
-	c.mu.Lock()
-	h.Finishes = c.kept.rates[topic+"/"+channel].finishes
-	c.mu.Unlock()
 	if c.o.Consumers != nil {
 		for _, x := range c.o.Consumers(topic, channel) {
 			h.Connections = append(h.Connections, Connection{c.self, x})
@@ -132,7 +131,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 		d.Connections = append(d.Connections, a.answer.Connections...)
 		if s := a.answer.Sample; s != nil {
 			found = true
-			row := channelRow(topic, s, a.answer.Finishes)
+			row := channelRow(topic, s)
 			d.Channel.add(&row)
 			d.addParts(a.broker, s.Partitions)
 		}
