@@ -24,7 +24,7 @@ const maxAcceptDelay = time.Second
 func (s *Server) acceptTCP(ctx context.Context) {
 	delay := time.Duration(0)
 	for {
-		conn, err := s.tcp.Accept()
+		conn, err := s.listeners[TCP].Accept()
 		switch {
 		case err == nil:
 			delay = 0
@@ -38,7 +38,7 @@ func (s *Server) acceptTCP(ctx context.Context) {
 				return
 			}
 		default:
-			s.fail(fmt.Errorf("listen: accept on %s: %w", s.tcp.Addr(), err))
+			s.fail(fmt.Errorf("listen: accept on %s: %w", s.Addr(TCP), err))
 			return
 		}
 	}
