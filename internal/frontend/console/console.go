@@ -103,7 +103,6 @@ type Console struct {
 	given     cache[givenPart] // its lock is held while the part is built
 }
 
-// givenPart is a broker's part of the table.
 type givenPart struct {
 	part part
 	raw  []byte // as JSON; nil until another broker asks for it
@@ -196,7 +195,6 @@ func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 	return json.Marshal(a)
 }
 
-// answer is this broker's answer to a question: a value of the type that askAll is called with.
 func (c *Console) answer(q question) (any, error) {
 	switch q.What {
 	case askTable:
@@ -259,7 +257,6 @@ func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q questio
 	return answers, missing
 }
 
-// ask puts a question, whose JSON is raw, to one broker.
 func ask[A any](ctx context.Context, c *Console, n ident.Node, q question, raw []byte, to *A) error {
 	if n == c.self {
 		q.WithoutClusterMS = 0

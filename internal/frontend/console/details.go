@@ -94,13 +94,11 @@ func partitionRow(p api.PartitionView, alive map[ident.Node]bool, leader *api.Re
 	return row
 }
 
-// held is one broker's part of a channel.
 type held struct {
 	Sample      *api.ChannelSample `json:"sample"`
 	Connections []Connection       `json:"connections"`
 }
 
-// ownChannel is this broker's part of a channel.
 func (c *Console) ownChannel(topic, channel string) held {
 	h := held{Connections: []Connection{}}
 	for _, t := range c.o.Cluster.Samples(topic, channel) {
@@ -213,7 +211,6 @@ func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error
 	return d, nil
 }
 
-// ownReplica is the replica of a partition here, or nil.
 func (c *Console) ownReplica(topic string, partition *uint16) *api.ReplicaSample {
 	if partition == nil {
 		return nil

@@ -30,14 +30,12 @@ type Page struct {
 // Sorts lists the values of Page.Sort.
 func Sorts() []string { return []string{"name", "depth", "lag", "rate", "disk"} }
 
-// part is one broker's part of the table.
 type part struct {
 	Live    Live               `json:"live"`
 	Topics  []api.TopicSample  `json:"topics"`
 	Damaged []api.PlacedDamage `json:"damaged,omitempty"`
 }
 
-// table is all topics and channels of the cluster.
 type table struct {
 	view     api.ClusterView
 	missing  []Unreachable
@@ -368,7 +366,6 @@ func (t *table) own() map[ident.Node]health.Own {
 	return out
 }
 
-// brokers joins the metadata and the brokers' own reports.
 func (t *table) brokers(self ident.Node) []Broker {
 	leads, replicas := map[ident.Node]int{}, map[ident.Node]int{}
 	for i := range t.view.Topics {
@@ -409,5 +406,4 @@ func (c *Console) Brokers(ctx context.Context) Brokers {
 	return Brokers{Unreachable: t.missing, Brokers: t.brokers(c.self)}
 }
 
-// placeOf names a partition in a list of places.
 func placeOf(topic string, partition int) string { return fmt.Sprintf("%s/%d", topic, partition) }

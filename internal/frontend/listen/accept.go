@@ -44,7 +44,6 @@ func (s *Server) acceptTCP(ctx context.Context) {
 	}
 }
 
-// serveTCP serves one connection on its own goroutine, unless a limit is reached.
 func (s *Server) serveTCP(ctx context.Context, conn net.Conn) {
 	seat, v := s.tcpSeats.take(conn)
 	if v != admitted {
@@ -83,7 +82,6 @@ func (s *Server) refuseTCP(ctx context.Context, conn net.Conn, v verdict) {
 	})
 }
 
-// transient reports whether an accept may succeed later.
 func transient(err error) bool {
 	errno, _ := errors.AsType[syscall.Errno](err)
 	return slices.Contains([]syscall.Errno{

@@ -168,7 +168,6 @@ func (s *Server) fail(err error) {
 	}
 }
 
-// startHTTP serves one HTTP port.
 func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 	server := &http.Server{
 		Handler: refuseGuests(limitSilence(h)), ReadHeaderTimeout: cmp.Or(s.opts.LoginTimeout, defaultLoginTimeout), IdleTimeout: idleTimeout,
@@ -183,9 +182,7 @@ func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 }
 
 // Connections returns the open connections at the TCP port, and at all HTTP ports together.
-func (s *Server) Connections() (tcp, http int) {
-	return s.tcpSeats.count(), s.httpSeats.count()
-}
+func (s *Server) Connections() (tcp, http int) { return s.tcpSeats.count(), s.httpSeats.count() }
 
 // Stop closes the listeners, waits for pending requests and puts, and closes the remaining connections when ctx ends.
 // Before Start it only closes the listeners.
