@@ -77,8 +77,8 @@ func (p *process) answer() {
 		Lookup: c.standby.port(func(b *backends) http.Handler { return b.lookup }),
 	}
 	if p.o.TLSRequired == config.TLSRequiredAll {
-		h.HTTP = httpapi.RequireTLS(h.HTTP, listen.Port(c.sockets.HTTPSAddr()))
-		h.Lookup = httpapi.RequireTLS(h.Lookup, listen.Port(c.sockets.HTTPSAddr()))
+		h.HTTP = httpapi.RequireTLS(h.HTTP, c.sockets.Number(listen.HTTPS))
+		h.Lookup = httpapi.RequireTLS(h.Lookup, c.sockets.Number(listen.HTTPS))
 	}
 	c.sockets.Start(h)
 }

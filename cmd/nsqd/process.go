@@ -16,6 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/frontend/listen"
 	"github.com/lockstepmq/lockstep/internal/frontend/lookup"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
@@ -152,7 +153,7 @@ func (p *process) logReady() {
 	s := p.clients.sockets
 	p.log.WithFields(logrus.Fields{
 		"node": p.broker.Self(), "incarnation": p.broker.Incarnation(), "rpc": p.peerAddress(), "etcd": etcd,
-		"tcp": text(s.TCPAddr()), "http": text(s.HTTPAddr()), "https": text(s.HTTPSAddr()), "lookup": text(s.LookupAddr()),
+		"tcp": text(s.Addr(listen.TCP)), "http": text(s.Addr(listen.HTTP)), "https": text(s.Addr(listen.HTTPS)), "lookup": text(s.Addr(listen.Lookup)),
 	}).Info("ready to serve clients")
 }
 

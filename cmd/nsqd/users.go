@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/frontend/listen"
 )
 
 // minBootstrap is the least length of a bootstrap token in bytes: it is compared, not hashed slowly, and is in a file
@@ -74,7 +75,7 @@ func (p *process) awaitUsers(ctx context.Context) error {
 // warnOfOpenPorts says that a cluster without users is open to a network.
 func (p *process) warnOfOpenPorts() {
 	s := p.clients.sockets
-	for _, a := range []net.Addr{s.TCPAddr(), s.HTTPAddr(), s.HTTPSAddr()} {
+	for _, a := range []net.Addr{s.Addr(listen.TCP), s.Addr(listen.HTTP), s.Addr(listen.HTTPS)} {
 		if tcp, ok := a.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
 			p.log.WithField("address", a).Warn("port is open to the network without authentication: every client that reaches it may do everything, as --insecure-clients or --insecure-http allows, until the first user is created (nsqctl user create --help)")
 		}

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,8 +38,8 @@ import (
 func (p *process) serverOptions() listen.Options {
 	l := limitClients(p.files, p.o)
 	return listen.Options{
-		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
-		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.clients.tls, MaxTCP: l.tcp, MaxHTTP: l.http,
+		Addresses: [4]string{listen.TCP: p.o.TCPAddress, listen.HTTP: p.o.HTTPAddress, listen.HTTPS: p.o.HTTPSAddress, listen.Lookup: p.o.LookupdHTTPAddress},
+		TLS:       p.clients.tls, MaxTCP: l.tcp, MaxHTTP: l.http,
 		MaxTCPPerAddress: l.tcpPerAddress, MaxHTTPPerAddress: l.httpPerAddress, SpareHTTP: l.spare, Farewells: l.farewells,
 		MaxTCPWaiting: l.tcpWaiting, MaxHTTPWaiting: l.httpWaiting,
 		Ready: func() bool { return p.clients.guard.Ready() == nil },
@@ -126,9 +126,9 @@ func (p *process) nodeState() metadata.NodeState {
 	host, _ := os.Hostname() // "" is a valid value
 	return metadata.NodeState{
 		Name: ident.Node(p.o.NodeName), BroadcastAddress: p.o.BroadcastAddress, Hostname: host,
-		TCPPort:    portOr(p.o.BroadcastTCPPort, p.clients.sockets.TCPAddr()),
-		HTTPPort:   portOr(p.o.BroadcastHTTPPort, p.clients.sockets.HTTPAddr()),
-		HTTPSPort:  max(0, listen.Port(p.clients.sockets.HTTPSAddr())),
+		TCPPort:    cmp.Or(p.o.BroadcastTCPPort, p.clients.sockets.Number(listen.TCP)),
+		HTTPPort:   cmp.Or(p.o.BroadcastHTTPPort, p.clients.sockets.Number(listen.HTTP)),
+		HTTPSPort:  max(0, p.clients.sockets.Number(listen.HTTPS)),
 		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: api.Version, Build: api.ReadBuild().Version, Level: metadata.Level,
 	}
 }
@@ -137,13 +137,6 @@ func (p *process) nodeState() metadata.NodeState {
 // interfaces.
 func (p *process) peerAddress() string {
 	return reachable(p.peers.port.Addr().String(), p.o.BroadcastAddress)
-}
-
-func portOr(told int, a net.Addr) int {
-	if told != 0 {
-		return told
-	}
-	return listen.Port(a)
 }
 
 // bootID identifies a boot of the machine; "" where it is unknown.
@@ -219,7 +212,7 @@ func (p *process) httpOptions() httpapi.Options {
 	node, build := p.node, api.ReadBuild()
 	return httpapi.Options{StartTime: time.Now(), Messages: p.o.Messages, Connection: p.o.Connection, InfoReply: httpapi.InfoReply{
 		Version: api.Version, LockstepVersion: build.Version, Commit: build.Commit, FeatureLevel: metadata.Level, NodeName: p.o.NodeName, Durability: p.o.Durability,
-		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: listen.Port(p.clients.sockets.TCPAddr()), HTTPPort: listen.Port(p.clients.sockets.HTTPAddr()),
+		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: p.clients.sockets.Number(listen.TCP), HTTPPort: p.clients.sockets.Number(listen.HTTP),
 		NodeID: p.o.NodeID, TopologyZone: p.o.TopologyZone, TopologyRegion: p.o.TopologyRegion,
 	}}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// endsTimeout bounds how long Cluster waits for the other brokers.
 const endsTimeout = 300 * time.Millisecond
 
 // Cluster is the answer to GET /v1/cluster. While there is no controller, it waits up to 1.5 s for one. It asks the leaders
@@ -55,7 +54,6 @@ func (d *Directory) unchanged() []api.TopicView {
 	return t.views
 }
 
-// own are the damaged places here.
 func (d *Directory) own() reports {
 	own := reports{damaged: map[ident.Partition][]api.DamageView{}}
 	for _, place := range d.inspector.damaged() {
@@ -150,7 +148,6 @@ func (d *Directory) partitionView(p ident.Partition, reported reports) api.Parti
 	return v
 }
 
-// reports are the live brokers' answers about their partitions.
 type reports struct {
 	ends    map[ident.Partition]calls.PartitionEnd
 	starts  map[ident.Partition]calls.PartitionStart

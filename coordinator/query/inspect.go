@@ -53,7 +53,6 @@ func (i *Inspector) replicaOf(topic string, partition uint16) (p *engine.Partiti
 	return p, true
 }
 
-// counters sums the rare events of the machines here.
 func (i *Inspector) counters() api.CounterTotals {
 	var t api.CounterTotals
 	for _, p := range i.o.Engine.Partitions() {
@@ -83,7 +82,6 @@ func (i *Inspector) Ends() calls.EndsReply {
 	return r
 }
 
-// damaged are the damaged places of the replicas here.
 func (i *Inspector) damaged() (out []calls.DamagedPlace) {
 	for _, p := range i.o.Engine.Partitions() {
 		for _, d := range p.Store().Damaged() {

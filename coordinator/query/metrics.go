@@ -43,7 +43,6 @@ func (i *Inspector) TopicMetrics() []api.TopicSample {
 	return byName.list()
 }
 
-// worked adds the work of this process as the leader of a partition.
 func (s *sample) worked(done nsqd.Work) {
 	s.Put += done.Messages
 	s.PutBytes += done.Bytes

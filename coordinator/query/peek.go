@@ -60,7 +60,6 @@ func (i *Inspector) peekElsewhere(ctx context.Context, req api.PeekRequest) (api
 	return api.Peeked{}, err
 }
 
-// ask reads the replica of another broker.
 func (i *Inspector) ask(ctx context.Context, n ident.Node, req api.PeekRequest) (api.Peeked, error) {
 	ctx, cancel := context.WithTimeout(ctx, peekWait)
 	defer cancel()

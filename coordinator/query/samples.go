@@ -101,7 +101,6 @@ func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
 
 func (i *Inspector) sample(s *sample, p *engine.Partition, channel string, now time.Time) {
 	stats, done := p.Queue().Stats(channel, false), p.Queue().Work()
-	s.Led++
 	// The sum does not depend on the order of the partitions.
 	s.Leadership += maphash.Comparable(leadershipSeed, led{p.ID().Number, uint64(p.View().Epoch)})
 	s.Messages += stats.MessageCount

@@ -6,32 +6,42 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// TopicSample is the part of a topic that one broker leads, at one moment.
+// TopicSample is the part of a topic that one broker leads, at one moment. The consoles of two brokers exchange it: a table has
+// thousands of idle topics, so its names are short. A new field has a new name.
 type TopicSample struct {
-	Topic string
-	Led   int // partitions of the topic that the broker leads
+	Topic string `json:"t"`
 	// Leadership changes with the led partitions and their epochs. Counts of samples with different ones are not
 	// comparable.
-	Leadership    uint64
-	Messages      uint64 // since the creation of the topic
-	Put, PutBytes uint64 // committed by this process
-	Depth         int64  // messages that no channel has received
-	Paused        bool
-	KeptBytes     int64 // of one copy of the logs
-	Channels      []ChannelSample
+	Leadership uint64          `json:"-"`
+	Messages   uint64          `json:"m,omitempty"` // since the creation of the topic
+	Put        uint64          `json:"-"`           // messages committed by this process
+	PutBytes   uint64          `json:"-"`           // of their bodies
+	Depth      int64           `json:"d,omitempty"` // messages that no channel has received
+	Paused     bool            `json:"p,omitempty"`
+	KeptBytes  int64           `json:"k,omitempty"` // of one copy of the logs
+	Channels   []ChannelSample `json:"c,omitempty"`
+	// The console sets the rates a second: of Put and PutBytes; nil: unknown.
+	PutRate   *float64 `json:"w,omitempty"`
+	BytesRate *float64 `json:"b,omitempty"`
 }
 
 // ChannelSample is the part of a channel that one broker leads, at one moment.
 type ChannelSample struct {
-	Channel                   string
-	Depth, InFlight, Deferred int64
-	Finished                  uint64 // messages that the channel has passed; comparable as counts of the topic
-	Requeued, TimedOut        uint64 // since the leadership began; for metrics.Queues by this process
-	Filtered, Expired         uint64 // by this process; only for metrics.Queues
-	Clients                   int
-	Paused, Ordered           bool
-	Lag                       time.Duration // age of the oldest message that is neither finished nor deferred
-	Partitions                []ChannelPartition
+	Channel    string             `json:"n"`
+	Depth      int64              `json:"d,omitempty"`
+	InFlight   int64              `json:"i,omitempty"`
+	Deferred   int64              `json:"f,omitempty"`
+	Finished   uint64             `json:"-"`           // messages that the channel has passed; comparable as counts of the topic
+	Requeued   uint64             `json:"q,omitempty"` // since the leadership began; for metrics.Queues by this process
+	TimedOut   uint64             `json:"x,omitempty"` // as Requeued
+	Filtered   uint64             `json:"-"`           // by this process; only for metrics.Queues
+	Expired    uint64             `json:"-"`           // as Filtered
+	Clients    int                `json:"s,omitempty"`
+	Paused     bool               `json:"p,omitempty"`
+	Ordered    bool               `json:"o,omitempty"`
+	Lag        time.Duration      `json:"l,omitempty"` // age of the oldest message that is neither finished nor deferred
+	Partitions []ChannelPartition `json:"a,omitempty"`
+	FinishRate *float64           `json:"r,omitempty"` // of Finished a second; the console sets it; nil: unknown
 }
 
 // ChannelPartition is a channel in one partition. Only a sample of a named channel has it.

@@ -12,7 +12,6 @@ type Unreachable struct {
 	Reason string     `json:"reason"` // "dead": it is not registered, or does not answer this broker; else the error
 }
 
-// worst is the largest value of all brokers, with the broker that has it.
 type worst struct {
 	Broker ident.Node `json:"broker"`
 	Value  float64    `json:"value"`
@@ -224,7 +223,6 @@ type ChannelDetail struct {
 	Connections     []Connection      `json:"connections"`
 }
 
-// place names a partition.
 type place struct {
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`

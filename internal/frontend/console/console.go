@@ -104,10 +104,9 @@ type Console struct {
 	given     cache[givenPart] // its lock is held while the part is built
 }
 
-// givenPart is a broker's part of the table.
 type givenPart struct {
 	part part
-	raw  []byte // as JSON, with short rows; nil until another broker asks for it
+	raw  []byte // as JSON; nil until another broker asks for it
 }
 
 // cache has a value for as long as it is used.
@@ -188,7 +187,7 @@ func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", outcome.ErrInvalid, err)
 	}
 	if q.What == askTable {
-		return c.ownRows()
+		return c.ownJSON()
 	}
 	a, err := c.answer(q)
 	if err != nil {
@@ -197,7 +196,6 @@ func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 	return json.Marshal(a)
 }
 
-// answer is this broker's answer to a question: a value of the type that askAll is called with.
 func (c *Console) answer(q question) (any, error) {
 	switch q.What {
 	case askTable:
@@ -260,7 +258,6 @@ func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q questio
 	return answers, missing
 }
 
-// ask puts a question, whose JSON is raw, to one broker.
 func ask[A any](ctx context.Context, c *Console, n ident.Node, q question, raw []byte, to *A) error {
 	if n == c.self {
 		q.WithoutClusterMS = 0

@@ -95,24 +95,21 @@ func partitionRow(p api.PartitionView, alive map[ident.Node]bool, leader *api.Re
 	return row
 }
 
-// held is one broker's part of a channel.
 type held struct {
 	Sample      *api.ChannelSample `json:"sample"`
-	Finishes    *float64           `json:"finishes"`
 	Connections []Connection       `json:"connections"`
 }
 
-// ownChannel is this broker's part of a channel.
 func (c *Console) ownChannel(topic, channel string) held {
 	h := held{Connections: []Connection{}}
 	for _, t := range c.o.Cluster.Samples(topic, channel) {
 		for i := range t.Channels {
 			h.Sample = &t.Channels[i]
+			c.mu.Lock()
+			h.Sample.FinishRate = c.kept.rates[topic+"/"+channel].finishes
+			c.mu.Unlock()
 		}
 	}
-	c.mu.Lock()
-	h.Finishes = c.kept.rates[topic+"/"+channel].finishes
-	c.mu.Unlock()
 	if c.o.Consumers != nil {
 		for _, x := range c.o.Consumers(topic, channel) {
 			h.Connections = append(h.Connections, Connection{c.self, x})
@@ -133,7 +130,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 		d.Connections = append(d.Connections, a.answer.Connections...)
 		if s := a.answer.Sample; s != nil {
 			found = true
-			row := channelRow(topic, s, a.answer.Finishes)
+			row := channelRow(topic, s)
 			d.Channel.add(&row)
 			d.addParts(a.broker, s.Partitions)
 		}
@@ -215,7 +212,6 @@ func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error
 	return d, nil
 }
 
-// ownReplica is the replica of a partition here, or nil.
 func (c *Console) ownReplica(topic string, partition *uint16) *api.ReplicaSample {
 	if partition == nil {
 		return nil

@@ -37,14 +37,12 @@ type EventsOf struct {
 	Audit     bool       `json:"audit,omitempty"` // administrative actions too
 }
 
-// noted is one broker's part of the events.
 type noted struct {
 	Events   []events.Event `json:"events"`
 	Audit    []guard.Entry  `json:"audit"`
 	Complete bool           `json:"complete"`
 }
 
-// ownEvents is this broker's part.
 func (c *Console) ownEvents(q question) noted {
 	wanted := func(kind string) bool { return len(q.Kinds) == 0 || slices.Contains(q.Kinds, kind) }
 	since := time.UnixMilli(q.SinceMS)
@@ -72,7 +70,6 @@ func (c *Console) ownEvents(q question) noted {
 	return n
 }
 
-// subjects are the brokers that an event is about.
 func subjects(e *events.Event) []ident.Node {
 	switch e.Kind {
 	case events.Election:
@@ -147,7 +144,6 @@ func (c *Console) hasClusterEventsFrom(v api.ClusterView) int64 {
 	return c.connected.Add(clocksDiffer).UnixMilli()
 }
 
-// noteContact notes whether the metadata answers now.
 func (c *Console) noteContact(v api.ClusterView, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,7 +236,6 @@ func (x *joined) event() Event {
 	return out
 }
 
-// auditEvent is an administrative action at a broker.
 func auditEvent(n ident.Node, a *guard.Entry) Event {
 	state := health.Healthy
 	if a.Result != guard.ResultOK {

@@ -162,7 +162,6 @@ func worse(w *worst, n ident.Node, v *float64) *worst {
 	return &worst{n, *v}
 }
 
-// behind are the channels with the largest lags.
 func behind(channels []Channel) []Behind {
 	late := []Behind{}
 	for i := range channels {

@@ -40,7 +40,6 @@ type track struct {
 	last   int64 // slot of the last value that is not 0: the least recent gives way
 }
 
-// set writes the values of a slot.
 func (t *track) set(slot int64, values []float32) {
 	for i := range t.points {
 		v := values[i]
@@ -51,7 +50,6 @@ func (t *track) set(slot int64, values []float32) {
 	}
 }
 
-// read copies the values of the slots from..to of a series.
 func (t *track) read(series int, from, to int64) Points {
 	out := make(Points, 0, to-from+1)
 	for slot := from; slot <= to; slot++ {
@@ -100,7 +98,6 @@ func (t *tracks) makeRoom(slot int64) bool {
 	return name != ""
 }
 
-// clear removes the values of a slot of all objects.
 func (t *tracks) clear(slot int64) {
 	for _, x := range t.of {
 		for i := range x.points {

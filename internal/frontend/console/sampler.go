@@ -24,7 +24,6 @@ var largest = map[string]bool{"put_p99_ms": true, "sync_p99_ms": true, "lag_seco
 // rates are those of the last step; nil = unknown.
 type rates struct{ puts, putBytes, finishes *float64 }
 
-// sampled has the samples of a broker.
 type sampled struct {
 	slot     int64
 	at       time.Time
@@ -104,7 +103,6 @@ func owesOf(owed map[ident.Node]time.Duration, before map[ident.Node]float64) ma
 	return out
 }
 
-// sample takes one sample of this broker.
 func (c *Console) sample(now time.Time) {
 	topics, totals := c.o.Cluster.Samples("", ""), c.o.Metrics.Totals()
 	live := c.liveNow(totals)
@@ -248,7 +246,6 @@ func point[T float64 | int64](v *T) float32 {
 	return float32(*v)
 }
 
-// liveNow is the state of this broker without rates.
 func (c *Console) liveNow(totals metrics.Totals) Live {
 	l := Live{StartedMS: c.o.Started.UnixMilli(), Etcd: "none", Refused: totals.Refused}
 	disk := c.o.Cluster.Disk()

@@ -250,7 +250,6 @@ func (c *Console) restore() error {
 	return nil
 }
 
-// take adds a track that was saved.
 func (k *sampled) take(s *saved) {
 	r := k.rings[s.Kind]
 	if r == nil || len(s.Points) != r.series {

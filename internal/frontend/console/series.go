@@ -16,7 +16,6 @@ type SeriesOf struct {
 	Minutes        int
 }
 
-// line is one broker's part of the series.
 type line struct {
 	From   int64             `json:"from"` // slot of the first point
 	StepMS int64             `json:"step_ms"`

@@ -30,16 +30,12 @@ type Page struct {
 // Sorts lists the values of Page.Sort.
 func Sorts() []string { return []string{"name", "depth", "lag", "rate", "disk"} }
 
-// part is one broker's part of the table.
 type part struct {
-	Live     Live               `json:"live"`
-	Topics   []Topic            `json:"-"`
-	Channels []Channel          `json:"-"`
-	Damaged  []api.PlacedDamage `json:"damaged,omitempty"`
-	Rows     []shortRow         `json:"rows,omitempty"` // Topics and Channels on their way
+	Live    Live               `json:"live"`
+	Topics  []api.TopicSample  `json:"topics"`
+	Damaged []api.PlacedDamage `json:"damaged,omitempty"`
 }
 
-// table is all topics and channels of the cluster.
 type table struct {
 	view     api.ClusterView
 	missing  []Unreachable
@@ -59,15 +55,15 @@ func (c *Console) ownPart() part {
 	return c.given.value.part
 }
 
-// ownRows is this broker's part as JSON with short rows, for the other consoles.
-func (c *Console) ownRows() ([]byte, error) {
+// ownJSON is this broker's part as JSON, for the other consoles.
+func (c *Console) ownJSON() ([]byte, error) {
 	o := &c.given
 	o.Lock()
 	defer o.Unlock()
 	c.givePartLocked()
 	if o.value.raw == nil {
 		began := time.Now()
-		raw, err := json.Marshal(o.value.part.compact())
+		raw, err := json.Marshal(o.value.part)
 		if err != nil {
 			return nil, err
 		}
@@ -86,29 +82,24 @@ func (c *Console) givePartLocked() {
 
 // ownTable is this broker's current part, with the rates of the last step.
 func (c *Console) ownTable() part {
-	samples := c.o.Cluster.Samples("", "")
-	p := part{Live: c.live(), Damaged: c.o.Cluster.Damage(), Topics: make([]Topic, 0, len(samples)), Channels: make([]Channel, 0, len(samples))}
+	p := part{Live: c.live(), Damaged: c.o.Cluster.Damage(), Topics: c.o.Cluster.Samples("", "")}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range samples {
-		t := &samples[i]
+	for i := range p.Topics {
+		t := &p.Topics[i]
 		r := c.kept.rates[t.Topic]
-		kept := float64(t.KeptBytes)
-		row := Topic{Topic: t.Topic, Messages: t.Messages, Depth: t.Depth, Paused: t.Paused, Channels: len(t.Channels), Puts: r.puts, PutBytes: r.putBytes, KeptBytes: &kept}
+		t.PutRate, t.BytesRate = r.puts, r.putBytes
 		for j := range t.Channels {
-			ch := &t.Channels[j]
-			row.Depth, row.LagSeconds = max(row.Depth, ch.Depth), max(row.LagSeconds, seconds(ch.Lag))
-			p.Channels = append(p.Channels, channelRow(t.Topic, ch, c.kept.rates[t.Topic+"/"+ch.Channel].finishes))
+			t.Channels[j].FinishRate = c.kept.rates[t.Topic+"/"+t.Channels[j].Channel].finishes
 		}
-		p.Topics = append(p.Topics, row)
 	}
 	return p
 }
 
-func channelRow(topic string, ch *api.ChannelSample, finishes *float64) Channel {
+func channelRow(topic string, ch *api.ChannelSample) Channel {
 	return Channel{
 		Topic: topic, Channel: ch.Channel, Depth: ch.Depth, InFlight: ch.InFlight, Deferred: ch.Deferred, LagSeconds: seconds(ch.Lag),
-		Clients: ch.Clients, Paused: ch.Paused, Ordered: ch.Ordered, Finishes: finishes, Requeues: ch.Requeued, Timeouts: ch.TimedOut,
+		Clients: ch.Clients, Paused: ch.Paused, Ordered: ch.Ordered, Finishes: ch.FinishRate, Requeues: ch.Requeued, Timeouts: ch.TimedOut,
 	}
 }
 
@@ -132,9 +123,6 @@ func (c *Console) table(ctx context.Context) *table {
 		hour := time.Now().Add(-time.Hour)
 		return first(c.Events(ctx, EventsOf{SinceMS: hour.UnixMilli(), Limit: maxChanges}).Events, maxChanges)
 	})
-	for i := range parts {
-		parts[i].answer.expand()
-	}
 	t.join(v, parts)
 	c.shared.setLocked(t, began, tableFor, tableForMost)
 	return t
@@ -182,32 +170,26 @@ func (t *table) listTopics(v api.ClusterView) (at map[string]int) {
 
 // addParts adds the brokers' parts to the rows of the topics, and makes the rows of the channels.
 func (t *table) addParts(at map[string]int, parts []answerOf[part]) {
-	rows := 0
-	for i := range parts {
-		rows += len(parts[i].answer.Channels)
-	}
-	t.channels = make([]Channel, 0, rows)
 	type name struct{ topic, channel string }
-	channels := make(map[name]int, rows)
+	channels := map[name]int{}
 	for i := range parts {
 		for j := range parts[i].answer.Topics {
-			if k, ok := at[parts[i].answer.Topics[j].Topic]; ok { // else it is being deleted
-				t.topics[k].add(&parts[i].answer.Topics[j])
-			}
-		}
-		for _, ch := range parts[i].answer.Channels {
-			k, there := at[ch.Topic]
+			x := &parts[i].answer.Topics[j]
+			k, there := at[x.Topic]
 			if !there {
-				continue
+				continue // it is being deleted
 			}
-			name := name{ch.Topic, ch.Channel}
-			if n, ok := channels[name]; ok {
-				t.channels[n].add(&ch)
-				continue
+			t.topics[k].add(x)
+			for n := range x.Channels {
+				row, name := channelRow(x.Topic, &x.Channels[n]), name{x.Topic, x.Channels[n].Channel}
+				if n, ok := channels[name]; ok {
+					t.channels[n].add(&row)
+					continue
+				}
+				channels[name] = len(t.channels)
+				t.channels = append(t.channels, row)
+				t.topics[k].Channels++
 			}
-			channels[name] = len(t.channels)
-			t.channels = append(t.channels, ch)
-			t.topics[k].Channels++
 		}
 	}
 }
@@ -239,13 +221,18 @@ func addDamage(v *api.ClusterView, places []api.PlacedDamage) {
 	}
 }
 
-func (t *Topic) add(o *Topic) {
+// add adds the part of a topic that a broker leads.
+func (t *Topic) add(o *api.TopicSample) {
+	depth, lag := o.Depth, time.Duration(0)
+	for i := range o.Channels {
+		depth, lag = max(depth, o.Channels[i].Depth), max(lag, o.Channels[i].Lag)
+	}
 	t.Messages += o.Messages
-	t.Depth += o.Depth
-	t.LagSeconds = max(t.LagSeconds, o.LagSeconds)
+	t.Depth += depth
+	t.LagSeconds = max(t.LagSeconds, seconds(lag))
 	t.Paused = t.Paused || o.Paused
-	t.Puts, t.PutBytes = plus(t.Puts, o.Puts), plus(t.PutBytes, o.PutBytes)
-	t.KeptBytes = plus(t.KeptBytes, o.KeptBytes)
+	kept := float64(o.KeptBytes)
+	t.Puts, t.PutBytes, t.KeptBytes = plus(t.Puts, o.PutRate), plus(t.PutBytes, o.BytesRate), plus(t.KeptBytes, &kept)
 }
 
 func (c *Channel) add(o *Channel) {
@@ -379,7 +366,6 @@ func (t *table) own() map[ident.Node]health.Own {
 	return out
 }
 
-// brokers joins the metadata and the brokers' own reports.
 func (t *table) brokers(self ident.Node) []Broker {
 	leads, replicas := map[ident.Node]int{}, map[ident.Node]int{}
 	for i := range t.view.Topics {
@@ -420,5 +406,4 @@ func (c *Console) Brokers(ctx context.Context) Brokers {
 	return Brokers{Unreachable: t.missing, Brokers: t.brokers(c.self)}
 }
 
-// placeOf names a partition in a list of places.
 func placeOf(topic string, partition int) string { return fmt.Sprintf("%s/%d", topic, partition) }

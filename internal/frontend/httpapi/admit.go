@@ -12,7 +12,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 )
 
-// loginTimeout bounds the time in which a secret is judged.
 const loginTimeout = 10 * time.Second
 
 // admit finds the client of a request, and checks its rights. The session is nil if the login failed.
@@ -63,7 +62,6 @@ func (a *endpoints) session(r *http.Request) (s *guard.Session, err error) {
 	return s, err
 }
 
-// credentialsOf returns the credentials of the connection of a request.
 func credentialsOf(r *http.Request) guard.Credentials {
 	c := guard.Credentials{Address: r.RemoteAddr, TLS: r.TLS != nil}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
@@ -117,17 +115,14 @@ func (a *endpoints) note(q *request, s *guard.Session, status int, refused error
 	a.b.Guard.Audit.Note(e)
 }
 
-// statusWriter remembers the status of an answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -59,7 +59,6 @@ func (a *endpoints) bodyFailed(r *http.Request, byDefault error) error {
 		"above %d KiB, %d bytes a second are required after %v", limits.Free>>10, limits.MinRate, limits.Grace))
 }
 
-// timedBody notes whether the body of a request was too slow.
 type timedBody struct {
 	io.ReadCloser
 	late bool
@@ -93,7 +92,6 @@ func (a *endpoints) bounded(w http.ResponseWriter, r *http.Request) *boundedWrit
 	}}
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *boundedWriter) WriteHeader(status int) {
 	if !w.begun && w.status == 0 {
 		w.status = status
@@ -110,7 +108,6 @@ func (w *boundedWriter) begin() {
 	}
 }
 
-// Write implements http.ResponseWriter.
 func (w *boundedWriter) Write(p []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err
@@ -148,11 +145,9 @@ func (w *boundedWriter) giveUp() {
 	}
 }
 
-// FlushError is for http.ResponseController.
 func (w *boundedWriter) FlushError() error {
 	w.begin()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Unwrap is for http.ResponseController.
 func (w *boundedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -67,7 +67,6 @@ func readDrain(q *request) api.Operation {
 	return api.Drain{Node: ident.Node(q.text("node")), Replicas: q.boolean("replicas"), Cancel: q.boolean("cancel")}
 }
 
-// defaultInvitation is how long an invitation lasts if the request names no time.
 const defaultInvitation = time.Hour
 
 // Invitation is the answer of POST /v1/cluster/invite.

@@ -38,7 +38,6 @@ var (
 	argsMessages = []Argument{argTopicName, argChannel, argMessageID.repeated()}
 )
 
-// channelRoutes are the operations on channels, and what is known of them.
 var channelRoutes = []Route{
 	post("/channel/create", access.Administer, do(readCreateChannel),
 		"Create a channel. It receives the messages that are published from now on; the first channel of a topic receives "+
@@ -82,7 +81,6 @@ var channelRoutes = []Route{
 		argTopicName, argChannel, argListed).replies(redrivenReply{}),
 }
 
-// alsoNeeds returns a route that requires further rights.
 func alsoNeeds(also func(url.Values) []guard.Need, r Route) Route { r.also = also; return r }
 
 // deadLetters: messages of a channel go to the topic that its policy names, so the client that sets it needs the right

@@ -36,7 +36,6 @@ var (
 	}
 )
 
-// consoleRoutes serve the page for operators.
 var consoleRoutes = []Route{
 	get("/v1/console/overview", access.Observe, func(a *endpoints, q *request) (any, error) {
 		return a.b.Console.Overview(q.Context()), nil
@@ -139,7 +138,6 @@ func (a *endpoints) consoleSeries(q *request, of console.SeriesOf) (any, error) 
 	return found(a.b.Console.Series(q.Context(), of))
 }
 
-// page reads which rows of a list are requested.
 func (q *request) page() console.Page {
 	p := console.Page{Search: q.text("search"), Sort: cmp.Or(q.text("sort"), "name")}
 	if !slices.Contains(console.Sorts(), p.Sort) {

@@ -47,7 +47,6 @@ var (
 	}}
 )
 
-// consumerRoutes serve clients that consume by HTTP requests.
 var consumerRoutes = []Route{
 	post("/v1/consume", access.Consume, (*endpoints).consume,
 		"Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream "+
@@ -78,7 +77,6 @@ type (
 	}
 )
 
-// consumption is a request for messages.
 type consumption struct {
 	consume.Request
 	most      int
@@ -130,7 +128,6 @@ func answerBatch(w http.ResponseWriter, r *http.Request, c consumption, b *consu
 	b.Close(errors.Join(err, out.Flush(), r.Context().Err()) == nil)
 }
 
-// readConsumption reads the arguments.
 func (a *endpoints) readConsumption(q *request) (c consumption, err error) {
 	if err := emptyBody(q.Request); err != nil {
 		return c, err
@@ -162,7 +159,6 @@ func (a *endpoints) readConsumption(q *request) (c consumption, err error) {
 	return c, q.err
 }
 
-// describe sets the identity of the client, for its session and for /stats.
 func (a *endpoints) describe(r *http.Request, c *consumption) {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -179,7 +175,6 @@ func (a *endpoints) describe(r *http.Request, c *consumption) {
 	}
 }
 
-// maxAgent bounds the user agent in /stats, in bytes.
 const maxAgent = 256
 
 // emptyBody reads the body to its end, so that the server notices when the client leaves.
@@ -195,11 +190,8 @@ func needOf(c consumption) guard.Need {
 }
 
 // stillAllowed asks for the right again after a wait.
-func (a *endpoints) stillAllowed(r *http.Request, c consumption) error {
-	return allow(r, needOf(c))
-}
+func (a *endpoints) stillAllowed(r *http.Request, c consumption) error { return allow(r, needOf(c)) }
 
-// refuseConsumer answers a request for messages that failed.
 func (a *endpoints) refuseConsumer(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case r.Context().Err() != nil:
@@ -212,7 +204,6 @@ func (a *endpoints) refuseConsumer(w http.ResponseWriter, r *http.Request, err e
 	a.refuse(w, r, err)
 }
 
-// stream answers with server-sent events until the client leaves.
 func (a *endpoints) stream(w http.ResponseWriter, r *http.Request, c consumption) {
 	conn := http.NewResponseController(w)
 	out := bufio.NewWriterSize(w, 16<<10)
@@ -301,7 +292,6 @@ func answerSettled(w http.ResponseWriter, reply func(done int) any, texts []stri
 	})
 }
 
-// receiptTexts reads the receipts from the arguments and the body.
 func (a *endpoints) receiptTexts(q *request) ([]string, error) {
 	release, err := a.reserve(q.Request, maxReceiptBytes)
 	if err != nil {

@@ -46,7 +46,6 @@ func accepted(h http.Header) (mediaType string, ok bool) {
 	return "", false
 }
 
-// messagesReply is the answer in JSON.
 type messagesReply struct {
 	Messages []received `json:"messages"`
 	Refused  []refusal  `json:"refused,omitempty"` // after their 200
@@ -83,7 +82,6 @@ func view(b *consume.Batch, i int, base64 bool) received {
 	return m
 }
 
-// refusal is a receipt that was refused.
 type refusal struct {
 	Receipt string `json:"receipt,omitempty"`
 	ID      string `json:"id,omitempty"` // of a late refusal, with its verb
@@ -123,7 +121,6 @@ func writeList(w *bufio.Writer, b *consume.Batch, base64 bool) error {
 	return w.Flush()
 }
 
-// writeParts writes one part for each message, with its body as it is.
 func writeParts(h http.Header, w io.Writer, b *consume.Batch) error {
 	parts := multipart.NewWriter(w)
 	h.Set("Content-Type", mediaMixed+"; boundary="+parts.Boundary())
@@ -190,7 +187,6 @@ func writeEvents(w io.Writer, b *consume.Batch, base64 bool) error {
 	return nil
 }
 
-// writeEnd writes the event with the reason of the end.
 func writeEnd(w io.Writer, reason string) error {
 	return writeEvent(w, "end", "", struct {
 		Message string `json:"message"`

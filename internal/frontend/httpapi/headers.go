@@ -56,7 +56,6 @@ func messageHeader(r *http.Request, values url.Values) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// checkField checks one header of X-Nsq-Headers.
 func checkField(name string, value any) error {
 	if _, text := value.(string); !text {
 		return explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers: the value of %q must be a string", name)

@@ -65,7 +65,6 @@ type line struct {
 	body   any
 }
 
-// ServeHTTP implements http.Handler.
 func (l line) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(l.status)

@@ -144,7 +144,6 @@ func (a *endpoints) nodes(*request) (any, error) {
 	return nodesReply{nodes}, nil
 }
 
-// registration is one producer in GET /debug.
 type registration struct {
 	ID               string `json:"id"`
 	Hostname         string `json:"hostname"`

@@ -40,7 +40,6 @@ func newDecoder(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySi
 	return &decoder{maxMsgSize: maxMsgSize, maxBodySize: maxBodySize, in: bufio.NewReader(body), draft: draft}
 }
 
-// lines reads one message per line; empty lines are skipped.
 func (m *decoder) lines() error {
 	for {
 		line, err := m.line()
@@ -98,7 +97,6 @@ func (m *decoder) add(body []byte) error {
 	return m.draft.AddMessage(x)
 }
 
-// binary reads a count, then length-prefixed messages.
 func (m *decoder) binary() error {
 	count, err := m.size()
 	if err != nil || count <= 0 || int64(count) > (m.maxBodySize-4)/5 {

@@ -84,7 +84,6 @@ type Backend struct {
 	Log       logrus.FieldLogger
 }
 
-// endpoints is the state of the handlers. It is immutable.
 type endpoints struct {
 	opts Options
 	b    Backend

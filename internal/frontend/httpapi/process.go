@@ -16,7 +16,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 )
 
-// processRoutes are about the broker's process.
 var processRoutes = []Route{
 	get("/ping", access.Open, (*endpoints).ping,
 		"Does the broker take messages? 500 with the reason while it cannot store them, 503 while it does not serve yet.").
@@ -112,7 +111,6 @@ type probe struct {
 
 var probeOK = probe{http.StatusOK, "OK"}
 
-// ServeHTTP implements http.Handler.
 func (p probe) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(p.status)
@@ -174,7 +172,6 @@ func (a *endpoints) info(*request) (any, error) {
 	return i, nil
 }
 
-// lookupInfo is /info of nsqlookupd.
 func (a *endpoints) lookupInfo(*request) (any, error) {
 	return map[string]string{"version": a.opts.Version}, nil
 }
@@ -188,7 +185,6 @@ func (a *endpoints) getConfig(q *request) (any, error) {
 	return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
 }
 
-// maxOption bounds the value of an option in bytes.
 const maxOption = 64 << 10
 
 // putConfig changes one of the two options that NSQ can change at run time, and answers with the new value.

@@ -31,7 +31,6 @@ var (
 	putCodes   = []string{"INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "INVALID_MESSAGE_ID"}
 )
 
-// publishRoutes serve clients that publish.
 var publishRoutes = []Route{
 	ofPuts(post("/pub", access.Publish, (*endpoints).pub,
 		"Publish a message. The header X-Nsq-Headers has the headers of the message: one JSON object of strings.",
@@ -57,7 +56,6 @@ func ofPuts(r Route) Route {
 // waiter passes the result of one put to the request that waits for it.
 type waiter chan api.PutResult
 
-// Answer implements api.Answerer.
 func (w waiter) Answer(r api.PutResult) { w <- r } // capacity 1, called once
 
 // pub has its checks in NSQ's order.
@@ -114,7 +112,6 @@ func (a *endpoints) readPut(q *request) (p putArguments, err error) {
 	return p, err
 }
 
-// readUpTo reads at most n bytes of the body.
 func readUpTo(r *http.Request, n int64) ([]byte, error) {
 	var body bytes.Buffer
 	body.Grow(int(min(max(0, r.ContentLength), maxHint)) + bytes.MinRead)
@@ -194,7 +191,6 @@ const (
 // duplicate is the reply to a put that was stored before.
 type duplicate struct{}
 
-// messageID reads X-Nsq-Message-Id, and adds the id to the header of the message.
 func messageID(r *http.Request, header []byte) (queue.Identity, []byte, error) {
 	given, there := r.Header[headerMessageID]
 	if !there {

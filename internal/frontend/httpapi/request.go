@@ -51,11 +51,8 @@ func boolArg(name, help string) Argument   { return Argument{Name: name, Kind: B
 func nameArg(name, help string) Argument   { return Argument{Name: name, Kind: kindName, Help: help} }
 func numberArg(name, help string) Argument { return Argument{Name: name, Kind: Number, Help: help} }
 
-func durationArg(name, help string) Argument {
-	return Argument{Name: name, Kind: Duration, Help: help}
-}
+func durationArg(name, help string) Argument { return Argument{Name: name, Kind: Duration, Help: help} }
 
-// must returns the argument as a required one.
 func (a Argument) must() Argument { a.Required = true; return a }
 
 func (a Argument) repeated() Argument { a.Repeats = true; return a }
@@ -82,7 +79,6 @@ var (
 	argNode      = textArg("node", "the broker").must()
 )
 
-// argument returns the argument with a name; nil: the route has none.
 func (r *Route) argument(name string) *Argument {
 	i := slices.IndexFunc(r.Arguments, func(a Argument) bool { return a.Name == name })
 	if i < 0 {
@@ -308,7 +304,6 @@ func (q *request) topicID(name string) (id ident.TopicID) {
 	return id
 }
 
-// messageIDs reads the ids of messages.
 func (q *request) messageIDs() []api.MessageID {
 	ids := make([]api.MessageID, len(q.values["id"]))
 	for i, text := range q.values["id"] {

@@ -12,7 +12,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
-// failure is an answer other than 200.
 type failure struct {
 	status     int
 	message    string
@@ -30,7 +29,6 @@ func unavailable(message string) error {
 	return &failure{status: http.StatusServiceUnavailable, message: message, retryAfter: true}
 }
 
-// refuse sends the answer to an error.
 func (a *endpoints) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	f := (*failure)(nil)
 	if !errors.As(err, &f) {
@@ -66,7 +64,6 @@ func known(err error) *failure {
 	return failureOf(row, err)
 }
 
-// failureOf is the answer of a row to an error that wraps its sentinel.
 func failureOf(row outcome.Row, err error) *failure {
 	return &failure{status: row.HTTP.Status, message: cmp.Or(row.HTTP.Message, err.Error()), retryAfter: row.HTTP.RetryAfter}
 }
@@ -165,7 +162,6 @@ func explain(status int, code, format string, args ...any) error {
 	return &failure{status: status, message: code, detail: fmt.Sprintf(format, args...)}
 }
 
-// errorReply is the body of an answer other than 200.
 type errorReply struct {
 	Message string `json:"message"`          // a code, or a sentence
 	Detail  string `json:"detail,omitempty"` // the sentence to a code

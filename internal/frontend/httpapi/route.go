@@ -55,7 +55,6 @@ func reading[T any](read func(*request) T, serve func(*endpoints, *request, T) (
 	}
 }
 
-// do serves a route by the operation that read makes of the request.
 func do(read func(*request) api.Operation) endpoint {
 	return reading(read, func(a *endpoints, q *request, op api.Operation) (any, error) {
 		return nil, a.b.Admin.Do(q.Context(), op)
@@ -146,7 +145,6 @@ func (r *Route) OfTopic() bool {
 // does, a list of names does not.
 const anyChannel = "#peek"
 
-// needs returns the rights that a request requires.
 func (r *Route) needs(values url.Values) []guard.Need {
 	need := guard.Need{Right: r.Right}
 	if r.OfTopic() {
@@ -234,7 +232,6 @@ func (a *endpoints) answer(w http.ResponseWriter, q *request) {
 	bounded.begin()
 }
 
-// call checks the arguments, calls the endpoint, and writes its reply.
 func (a *endpoints) call(w http.ResponseWriter, q *request) {
 	err := q.check()
 	var reply any

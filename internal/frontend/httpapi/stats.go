@@ -71,7 +71,6 @@ func (a *endpoints) hasTopic(topic string) bool {
 	return slices.Contains(a.b.Directory.Topics(), topic)
 }
 
-// countsOf removes the counts of all other topics if the request names one.
 func countsOf(topic string, producers []api.ClientStats) {
 	for i, p := range producers {
 		if topic != "" && len(p.PubCounts) > 0 && p.PubCounts[0].Topic != topic {
@@ -186,7 +185,6 @@ func latency(e api.E2ELatency) string {
 	return strings.Join(parts, ", ")
 }
 
-// nanoseconds formats a duration in a suitable unit.
 func nanoseconds(v float64) string {
 	switch {
 	case v > 1e9:

@@ -30,7 +30,6 @@ var (
 	}
 )
 
-// topicRoutes are the operations on topics.
 var topicRoutes = []Route{
 	post("/topic/create", access.Administer, (*endpoints).createTopic,
 		"Create a topic. With a setting, or with Accept: application/json, the answer has the effective settings. If a topic "+
@@ -67,7 +66,6 @@ var topicRoutes = []Route{
 		append([]Argument{argTopic}, argsReplication...)...),
 }
 
-// argsOptions returns the arguments that a table of options describes.
 func argsOptions[T any](rows []option.Row[T]) (list []Argument) {
 	kinds := map[option.Kind]Kind{
 		option.Duration: Duration, option.Choice: kindText, option.Text: kindText, option.Delays: kindText,
@@ -95,7 +93,6 @@ func (q *request) topicOptions() (values option.Change[option.Topic]) {
 	return values
 }
 
-// nothing answers 200 without an effect.
 func nothing(*endpoints, *request) (any, error) { return nil, nil }
 
 func readCreateTopic(q *request) api.Operation {

@@ -13,7 +13,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
-// usersTimeout bounds a change of the users.
 const usersTimeout = 5 * time.Second
 
 var (
@@ -66,7 +65,6 @@ var userRoutes = []Route{
 	}, "The last audited actions at this broker, oldest first.").replies(AuditView{}).local(),
 }
 
-// firstToo returns a route that also accepts the secret for the first administrator.
 func firstToo(r Route) Route { r.first = true; return r }
 
 // inTime bounds the time of an endpoint, and replaces the errors of package access.
@@ -161,7 +159,6 @@ type UserView struct {
 	Used    api.Usage    `json:"used"` // of the quota
 }
 
-// grantView is the rights of a user on the topics of a pattern.
 type grantView struct {
 	Topic  string `json:"topic"`
 	Rights string `json:"rights"`
@@ -197,7 +194,6 @@ func (a *endpoints) listUsers(*request) (any, error) {
 	return usersReply{views}, nil
 }
 
-// changeRights grants or revokes the rights that a request names.
 func changeRights(
 	q *request, topic func(ctx context.Context, user string, topic access.Pattern, rights access.Right) error,
 	cluster func(ctx context.Context, user string, rights access.Right) error,

@@ -24,7 +24,7 @@ const maxAcceptDelay = time.Second
 func (s *Server) acceptTCP(ctx context.Context) {
 	delay := time.Duration(0)
 	for {
-		conn, err := s.tcp.Accept()
+		conn, err := s.listeners[TCP].Accept()
 		switch {
 		case err == nil:
 			delay = 0
@@ -38,13 +38,12 @@ func (s *Server) acceptTCP(ctx context.Context) {
 				return
 			}
 		default:
-			s.fail(fmt.Errorf("listen: accept on %s: %w", s.tcp.Addr(), err))
+			s.fail(fmt.Errorf("listen: accept on %s: %w", s.Addr(TCP), err))
 			return
 		}
 	}
 }
 
-// serveTCP serves one connection on its own goroutine, unless a limit is reached.
 func (s *Server) serveTCP(ctx context.Context, conn net.Conn) {
 	seat, v := s.tcpSeats.take(conn)
 	if v != admitted {
@@ -83,7 +82,6 @@ func (s *Server) refuseTCP(ctx context.Context, conn net.Conn, v verdict) {
 	})
 }
 
-// transient reports whether an accept may succeed later.
 func transient(err error) bool {
 	errno, _ := errors.AsType[syscall.Errno](err)
 	return slices.Contains([]syscall.Errno{

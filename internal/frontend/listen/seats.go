@@ -8,7 +8,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 )
 
-// verdict is the treatment of a new connection.
 type verdict int
 
 const (
@@ -44,7 +43,6 @@ type seats struct {
 	strangers limits.Crowd[*seat]
 }
 
-// seat is the place of one connection.
 type seat struct {
 	seats *seats
 	conn  net.Conn

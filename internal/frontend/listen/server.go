@@ -26,14 +26,24 @@ const (
 	maxHeaderBytes      = 64 << 10
 )
 
-// Options say where to listen. An empty address opens no port; an address that is not host:port is the path of a unix
-// socket.
+// Port is one of the ports for clients.
+type Port int
+
+// The ports.
+const (
+	TCP Port = iota
+	HTTP
+	HTTPS
+	Lookup
+)
+
+var portNames = [...]string{"TCP", "HTTP", "HTTPS", "lookup HTTP"}
+
+// Options say where to listen.
 type Options struct {
-	TCPAddress        string
-	HTTPAddress       string
-	HTTPSAddress      string // requires TLS
-	LookupHTTPAddress string
-	TLS               *TLS // nil = no HTTPS
+	// Addresses are those of the ports. An empty one opens no port; one that is not host:port is the path of a unix socket.
+	Addresses [4]string
+	TLS       *TLS // nil = no HTTPS
 	// MaxTCP and MaxHTTP bound the open connections at the TCP port, and at all other ports together. 0: no limit.
 	MaxTCP, MaxHTTP int
 	// MaxTCPPerAddress and MaxHTTPPerAddress bound the connections of one address. 0: no limit.
@@ -76,16 +86,16 @@ type Handlers struct {
 
 // Server owns a broker's client-facing sockets.
 type Server struct {
-	opts                     Options
-	tcp, http, https, lookup net.Listener
-	tcpHandler               TCPHandler
-	httpServers              []*http.Server
-	tcpSeats                 *seats
-	httpSeats                *httpSeats
-	farewells                chan struct{} // a seat for each refused TCP client that reads the reason
-	failed                   chan error
-	wg                       sync.WaitGroup
-	cancel                   context.CancelFunc // closes the TCP connections at once
+	opts        Options
+	listeners   [4]net.Listener // by port; nil: it is not open
+	tcpHandler  TCPHandler
+	httpServers []*http.Server
+	tcpSeats    *seats
+	httpSeats   *httpSeats
+	farewells   chan struct{} // a seat for each refused TCP client that reads the reason
+	failed      chan error
+	wg          sync.WaitGroup
+	cancel      context.CancelFunc // closes the TCP connections at once
 }
 
 // Listen binds the addresses.
@@ -99,51 +109,31 @@ func Listen(o Options) (*Server, error) {
 			spare: o.SpareHTTP, metrics: o.Metrics, above: list.New(),
 		},
 	}
-	for _, port := range []struct {
-		listener *net.Listener
-		name     string
-		address  string
-	}{
-		{&s.tcp, "TCP", o.TCPAddress},
-		{&s.http, "HTTP", o.HTTPAddress},
-		{&s.https, "HTTPS", o.HTTPSAddress},
-		{&s.lookup, "lookup HTTP", o.LookupHTTPAddress},
-	} {
-		if port.address == "" || port.listener == &s.https && o.TLS == nil {
+	for i, address := range o.Addresses {
+		if address == "" || Port(i) == HTTPS && o.TLS == nil {
 			continue
 		}
-		l, err := listen(port.address)
+		l, err := listen(address)
 		if err != nil {
 			s.closeListeners()
-			return nil, fmt.Errorf("listen: listen for %s: %w", port.name, err)
+			return nil, fmt.Errorf("listen: listen for %s: %w", portNames[i], err)
 		}
-		*port.listener = l
+		s.listeners[i] = l
 	}
 	return s, nil
 }
 
-// TCPAddr returns the bound address of the TCP port; nil: it is not open.
-func (s *Server) TCPAddr() net.Addr { return address(s.tcp) }
-
-// HTTPAddr is like TCPAddr.
-func (s *Server) HTTPAddr() net.Addr { return address(s.http) }
-
-// HTTPSAddr is like TCPAddr.
-func (s *Server) HTTPSAddr() net.Addr { return address(s.https) }
-
-// LookupAddr is like TCPAddr.
-func (s *Server) LookupAddr() net.Addr { return address(s.lookup) }
-
-func address(l net.Listener) net.Addr {
-	if l == nil {
-		return nil
+// Addr returns the bound address of a port; nil: it is not open.
+func (s *Server) Addr(p Port) net.Addr {
+	if l := s.listeners[p]; l != nil {
+		return l.Addr()
 	}
-	return l.Addr()
+	return nil
 }
 
-// Port returns the port number of an address; -1 if it has none (a unix socket, or nil).
-func Port(a net.Addr) int {
-	if tcp, ok := a.(*net.TCPAddr); ok {
+// Number returns the number of a port; -1 if it has none (a unix socket), or is not open.
+func (s *Server) Number(p Port) int {
+	if tcp, ok := s.Addr(p).(*net.TCPAddr); ok {
 		return tcp.Port
 	}
 	return -1
@@ -153,22 +143,18 @@ func Port(a net.Addr) int {
 func (s *Server) Start(h Handlers) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel, s.tcpHandler = cancel, h.TCP
-	if s.tcp != nil {
+	if s.listeners[TCP] != nil {
 		s.wg.Go(func() { s.acceptTCP(ctx) })
 	}
-	for _, port := range []struct {
-		listener net.Listener
-		handler  http.Handler
-		tls      bool
-	}{{s.http, h.HTTP, false}, {s.lookup, h.Lookup, false}, {s.https, h.HTTPS, true}} {
-		if port.listener == nil {
+	for p, handler := range []http.Handler{HTTP: h.HTTP, HTTPS: h.HTTPS, Lookup: h.Lookup} {
+		if s.listeners[p] == nil || Port(p) == TCP {
 			continue
 		}
-		var l net.Listener = seated{port.listener, s.httpSeats}
-		if port.tls {
+		var l net.Listener = seated{s.listeners[p], s.httpSeats}
+		if Port(p) == HTTPS {
 			l = tls.NewListener(l, s.opts.TLS.Config())
 		}
-		s.startHTTP(l, port.handler)
+		s.startHTTP(l, handler)
 	}
 }
 
@@ -182,7 +168,6 @@ func (s *Server) fail(err error) {
 	}
 }
 
-// startHTTP serves one HTTP port.
 func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 	server := &http.Server{
 		Handler: refuseGuests(limitSilence(h)), ReadHeaderTimeout: cmp.Or(s.opts.LoginTimeout, defaultLoginTimeout), IdleTimeout: idleTimeout,
@@ -197,9 +182,7 @@ func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 }
 
 // Connections returns the open connections at the TCP port, and at all HTTP ports together.
-func (s *Server) Connections() (tcp, http int) {
-	return s.tcpSeats.count(), s.httpSeats.count()
-}
+func (s *Server) Connections() (tcp, http int) { return s.tcpSeats.count(), s.httpSeats.count() }
 
 // Stop closes the listeners, waits for pending requests and puts, and closes the remaining connections when ctx ends.
 // Before Start it only closes the listeners.
@@ -222,7 +205,7 @@ func (s *Server) Stop(ctx context.Context) {
 }
 
 func (s *Server) closeListeners() {
-	for _, l := range []net.Listener{s.tcp, s.http, s.https, s.lookup} {
+	for _, l := range s.listeners {
 		if l != nil {
 			_ = l.Close() // an HTTP server's Shutdown has closed it already: harmless
 		}

@@ -64,7 +64,7 @@ func startGuarded(t *testing.T, o listen.Options, g *guard.Guard) *broker {
 	require.NoError(t, err)
 	o.Farewells = 16
 	const any = "127.0.0.1:0"
-	o.TCPAddress, o.HTTPAddress, o.HTTPSAddress, o.LookupHTTPAddress, o.TLS, o.Log, o.Metrics = any, any, any, any, b.tls, log, b.metrics
+	o.Addresses, o.TLS, o.Log, o.Metrics = [4]string{any, any, any, any}, b.tls, log, b.metrics
 	if g != nil {
 		o.Open = g.Open
 	}
@@ -166,8 +166,8 @@ func TestConnLimit(t *testing.T) {
 		address           net.Addr
 		say, hears, above string
 	}{
-		{b.TCPAddr(), hello, "OK", "E_TOO_MANY_CONNECTIONS this broker has as many clients"},
-		{b.HTTPAddr(), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS","detail":"the broker has as many connections`},
+		{b.Addr(listen.TCP), hello, "OK", "E_TOO_MANY_CONNECTIONS this broker has as many clients"},
+		{b.Addr(listen.HTTP), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS","detail":"the broker has as many connections`},
 	} {
 		first, answer := speak(t, "127.0.0.1", port.address, port.say)
 		require.Contains(t, answer, port.hears)
@@ -207,8 +207,8 @@ func TestConnectionsOfAnAddress(t *testing.T) {
 		address           net.Addr
 		say, hears, above string
 	}{
-		{b.TCPAddr(), hello, "OK", "E_TOO_MANY_CONNECTIONS this address has"},
-		{b.HTTPAddr(), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS_OF_ADDRESS","detail":"this address has`},
+		{b.Addr(listen.TCP), hello, "OK", "E_TOO_MANY_CONNECTIONS this address has"},
+		{b.Addr(listen.HTTP), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS_OF_ADDRESS","detail":"this address has`},
 	} {
 		for i, from := range []string{"127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.2"} {
 			conn, answer := speak(t, from, port.address, port.say)
@@ -236,7 +236,7 @@ func TestProbesHaveSeats(t *testing.T) {
 	}()
 	var open atomic.Int32
 	for i := range 200 {
-		conn, err := net.Dial("tcp", []net.Addr{b.HTTPAddr(), b.HTTPSAddr(), b.LookupAddr()}[i%3].String())
+		conn, err := net.Dial("tcp", []net.Addr{b.Addr(listen.HTTP), b.Addr(listen.HTTPS), b.Addr(listen.Lookup)}[i%3].String())
 		require.NoError(t, err)
 		crowd = append(crowd, conn)
 		open.Add(1)
@@ -247,15 +247,15 @@ func TestProbesHaveSeats(t *testing.T) {
 	}
 	wait.Until(t, func() bool { return open.Load() <= 18+4 }, "all others have given way")
 	for range 20 {
-		status, body := get(t, "http://"+b.HTTPAddr().String()+"/healthz")
+		status, body := get(t, "http://"+b.Addr(listen.HTTP).String()+"/healthz")
 		require.Equal(t, "200 OK", fmt.Sprint(status, " ", body))
-		status, body = get(t, "https://"+b.HTTPSAddr().String()+"/ping")
+		status, body = get(t, "https://"+b.Addr(listen.HTTPS).String()+"/ping")
 		require.Equal(t, "200 OK", fmt.Sprint(status, " ", body))
-		status, _ = get(t, "http://"+b.LookupAddr().String()+"/topics")
+		status, _ = get(t, "http://"+b.Addr(listen.Lookup).String()+"/topics")
 		require.Equal(t, http.StatusServiceUnavailable, status)
 	}
 	// A connection that has asked for a probe gets nothing behind it.
-	conn, answer := speak(t, "127.0.0.1", b.HTTPAddr(), askPing+askInfo)
+	conn, answer := speak(t, "127.0.0.1", b.Addr(listen.HTTP), askPing+askInfo)
 	rest, _ := io.ReadAll(conn)
 	_ = conn.Close()
 	require.Contains(t, answer, "200 OK")
@@ -266,7 +266,7 @@ func TestProbesHaveSeats(t *testing.T) {
 	}
 	crowd = nil
 	wait.Until(t, func() bool {
-		status, _ := get(t, "http://"+b.LookupAddr().String()+"/topics")
+		status, _ := get(t, "http://"+b.Addr(listen.Lookup).String()+"/topics")
 		return status == http.StatusOK
 	}, "there is room again")
 }
@@ -274,21 +274,20 @@ func TestProbesHaveSeats(t *testing.T) {
 func TestPorts(t *testing.T) {
 	b := start(t)
 	for _, url := range []string{
-		"http://" + b.HTTPAddr().String() + "/ping",
-		"https://" + b.HTTPSAddr().String() + "/ping",
-		"http://" + b.LookupAddr().String() + "/ping",
+		"http://" + b.Addr(listen.HTTP).String() + "/ping",
+		"https://" + b.Addr(listen.HTTPS).String() + "/ping",
+		"http://" + b.Addr(listen.Lookup).String() + "/ping",
 	} {
 		status, body := get(t, url)
 		require.Equal(t, "200 OK", fmt.Sprint(status, " ", body))
 	}
-	require.Positive(t, listen.Port(b.TCPAddr()))
-	require.Equal(t, -1, listen.Port(nil))
+	require.Positive(t, b.Number(listen.TCP))
 }
 
 func TestReload(t *testing.T) {
 	b := start(t)
 	serial := func() int64 {
-		conn, err := tls.Dial("tcp", b.HTTPSAddr().String(), &tls.Config{InsecureSkipVerify: true})
+		conn, err := tls.Dial("tcp", b.Addr(listen.HTTPS).String(), &tls.Config{InsecureSkipVerify: true})
 		require.NoError(t, err)
 		defer func() { _ = conn.Close() }()
 		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
@@ -341,7 +340,7 @@ func TestListenFailure(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = taken.Close() }()
-	_, err = listen.Listen(listen.Options{TCPAddress: "127.0.0.1:0", HTTPAddress: taken.Addr().String()})
+	_, err = listen.Listen(listen.Options{Addresses: [4]string{"127.0.0.1:0", taken.Addr().String()}})
 	require.ErrorContains(t, err, "listen for HTTP")
 }
 
@@ -350,12 +349,14 @@ func TestAbandonedUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
-	_, err = listen.Listen(listen.Options{TCPAddress: path})
+	_, err = listen.Listen(listen.Options{Addresses: [4]string{path}})
 	require.Error(t, err, "a process serves it")
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
-	s, err := listen.Listen(listen.Options{TCPAddress: path})
+	s, err := listen.Listen(listen.Options{Addresses: [4]string{path}})
 	require.NoError(t, err)
+	require.Equal(t, -1, s.Number(listen.TCP))
+	require.Equal(t, -1, s.Number(listen.HTTP))
 	s.Stop(t.Context())
 }
 
@@ -387,7 +388,7 @@ func TestGoNSQ(t *testing.T) {
 }
 
 func (b *broker) producer(t *testing.T, config *nsq.Config) *nsq.Producer {
-	p, err := nsq.NewProducer(b.TCPAddr().String(), config)
+	p, err := nsq.NewProducer(b.Addr(listen.TCP).String(), config)
 	require.NoError(t, err)
 	p.SetLogger(silent{}, nsq.LogLevelError)
 	return p
@@ -424,7 +425,7 @@ func (b *broker) roundTrip(t *testing.T, topic string, config *nsq.Config) {
 		got.Add(1)
 		return nil
 	}), 4)
-	require.NoError(t, c.ConnectToNSQD(b.TCPAddr().String()))
+	require.NoError(t, c.ConnectToNSQD(b.Addr(listen.TCP).String()))
 	wait.Until(t, func() bool { return got.Load() == n+4 }, "all messages have arrived")
 	c.Stop()
 	<-c.StopChan
@@ -433,7 +434,7 @@ func (b *broker) roundTrip(t *testing.T, topic string, config *nsq.Config) {
 // A client that speaks the NSQ protocol at the HTTP port receives an HTTP answer.
 func TestV2OnTheHTTPPort(t *testing.T) {
 	b := start(t)
-	conn, err := net.Dial("tcp", b.HTTPAddr().String())
+	conn, err := net.Dial("tcp", b.Addr(listen.HTTP).String())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	_, err = io.WriteString(conn, "  V2IDENTIFY\n\x00\x00\x00\x02{}")
@@ -448,10 +449,10 @@ func TestV2OnTheHTTPPort(t *testing.T) {
 func TestStop(t *testing.T) {
 	b := start(t)
 	b.cluster.Hold()
-	idle, err := net.Dial("tcp", b.TCPAddr().String())
+	idle, err := net.Dial("tcp", b.Addr(listen.TCP).String())
 	require.NoError(t, err)
 	defer func() { _ = idle.Close() }()
-	conn, err := net.Dial("tcp", b.TCPAddr().String())
+	conn, err := net.Dial("tcp", b.Addr(listen.TCP).String())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	_, err = io.WriteString(conn, "  V2PUB t\n\x00\x00\x00\x01m")
@@ -460,7 +461,7 @@ func TestStop(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); b.Stop(context.Background()) }()
 	wait.Until(t, func() bool {
-		c, err := net.Dial("tcp", b.TCPAddr().String())
+		c, err := net.Dial("tcp", b.Addr(listen.TCP).String())
 		if err == nil {
 			_ = c.Close()
 		}

@@ -36,7 +36,6 @@ func limitSilence(h http.Handler) http.Handler {
 	})
 }
 
-// timedAnswer renews the write deadline for each piece of an answer.
 type timedAnswer struct {
 	http.ResponseWriter
 	conn *http.ResponseController
@@ -58,7 +57,6 @@ func (a *timedAnswer) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Unwrap is for http.ResponseController.
 func (a *timedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 type timedBody struct {

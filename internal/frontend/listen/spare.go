@@ -87,10 +87,8 @@ func (g *guest) Close() error {
 // deadline long past, with which net/http interrupts a read, is set.
 func (g *guest) SetDeadline(t time.Time) error { return g.unlessSpare(g.Conn.SetDeadline, t) }
 
-// SetWriteDeadline implements net.Conn.
 func (g *guest) SetWriteDeadline(t time.Time) error { return g.unlessSpare(g.Conn.SetWriteDeadline, t) }
 
-// SetReadDeadline implements net.Conn.
 func (g *guest) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() && t.Before(time.Now()) {
 		return g.Conn.SetReadDeadline(t)
@@ -119,7 +117,6 @@ type seated struct {
 	seats *httpSeats
 }
 
-// Accept implements net.Listener.
 func (l seated) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -130,7 +127,6 @@ func (l seated) Accept() (net.Conn, error) {
 
 type guestKey struct{}
 
-// connContext passes the seat of a connection, perhaps below TLS, to its requests.
 func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn()

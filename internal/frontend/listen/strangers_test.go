@@ -59,8 +59,8 @@ func TestAThirdClientGetsIn(t *testing.T) {
 				ask     string
 				tls     bool
 			}{
-				{b.TCPAddr(), "  V2AUTH\n\x00\x00\x00" + string(rune(len(token))) + token, false},
-				{b.HTTPAddr(), request("/stats", token), false}, {b.HTTPSAddr(), request("/stats", token), true}, {b.LookupAddr(), request("/topics", token), false},
+				{b.Addr(listen.TCP), "  V2AUTH\n\x00\x00\x00" + string(rune(len(token))) + token, false},
+				{b.Addr(listen.HTTP), request("/stats", token), false}, {b.Addr(listen.HTTPS), request("/stats", token), true}, {b.Addr(listen.Lookup), request("/topics", token), false},
 			}
 			var strangers []net.Conn
 			defer func() {
@@ -122,7 +122,7 @@ func TestSeatsForThoseWhoLogIn(t *testing.T) {
 	}()
 	ask := func(token string) string {
 		say := strings.Replace(request("/stats", token), "Authorization: Bearer \r\n", "", 1)
-		conn, answer := speak(t, "127.0.0.1", b.HTTPAddr(), say)
+		conn, answer := speak(t, "127.0.0.1", b.Addr(listen.HTTP), say)
 		open = append(open, conn)
 		return answer
 	}
@@ -131,7 +131,7 @@ func TestSeatsForThoseWhoLogIn(t *testing.T) {
 	}
 	require.Contains(t, ask(""), "503 Service Unavailable")
 	require.Contains(t, ask(token), "200 OK")
-	resp, err := http.Get("http://" + b.HTTPAddr().String() + "/ping")
+	resp, err := http.Get("http://" + b.Addr(listen.HTTP).String() + "/ping")
 	require.NoError(t, err)
 	_ = resp.Body.Close()
 	require.Equal(t, http.StatusOK, resp.StatusCode)
@@ -144,11 +144,11 @@ func TestTCPSeatsForThoseWhoLogIn(t *testing.T) {
 	b := startGuarded(t, listen.Options{MaxTCP: 20, MaxTCPWaiting: 10}, g)
 	const identify = "  V2IDENTIFY\n\x00\x00\x00\x02{}"
 	for range 18 {
-		conn, answer := speak(t, "127.0.0.1", b.TCPAddr(), identify)
+		conn, answer := speak(t, "127.0.0.1", b.Addr(listen.TCP), identify)
 		defer conn.Close()
 		require.Contains(t, answer, "OK")
 	}
-	conn, answer := speak(t, "127.0.0.1", b.TCPAddr(), identify+"SUB t c\n")
+	conn, answer := speak(t, "127.0.0.1", b.Addr(listen.TCP), identify+"SUB t c\n")
 	defer conn.Close()
 	if !strings.Contains(answer, "E_TOO_MANY_CONNECTIONS") {
 		rest, err := io.ReadAll(conn)
@@ -156,7 +156,7 @@ func TestTCPSeatsForThoseWhoLogIn(t *testing.T) {
 		answer += string(rest)
 	}
 	require.Contains(t, answer, "E_TOO_MANY_CONNECTIONS")
-	conn, answer = speak(t, "127.0.0.1", b.TCPAddr(), identify)
+	conn, answer = speak(t, "127.0.0.1", b.Addr(listen.TCP), identify)
 	defer conn.Close()
 	require.Contains(t, answer, "OK", "it may still log in")
 	_, err := io.WriteString(conn, "AUTH\n\x00\x00\x00"+string(rune(len(token)))+token)

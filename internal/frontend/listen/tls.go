@@ -26,8 +26,7 @@ func LoadTLS(o config.ClientTLS) (*TLS, error) {
 	return t, nil
 }
 
-// Reload reads the files again; new handshakes use them. After an error the previous files
-// remain in use.
+// Reload reads the files again; new handshakes use them. After an error the previous files remain in use.
 func (t *TLS) Reload() error {
 	c, err := load(t.o)
 	if err == nil {
@@ -44,14 +43,16 @@ func (t *TLS) Config() *tls.Config {
 }
 
 func load(o config.ClientTLS) (*tls.Config, error) {
+	c, err := RequestTLS(o)
+	if err != nil {
+		return nil, err
+	}
+	c.RootCAs, c.ClientCAs = nil, c.RootCAs
 	cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
 	if err != nil {
 		return nil, fmt.Errorf("listen: load TLS certificate: %w", err)
 	}
-	c := &tls.Config{Certificates: []tls.Certificate{cert}}
-	if c.MinVersion, err = minVersion(o.TLSMinVersion); err != nil {
-		return nil, err
-	}
+	c.Certificates = []tls.Certificate{cert}
 	switch o.TLSClientAuthPolicy {
 	case "":
 	case "require":
@@ -61,57 +62,32 @@ func load(o config.ClientTLS) (*tls.Config, error) {
 	default:
 		return nil, fmt.Errorf("listen: unknown TLS client auth policy %q", o.TLSClientAuthPolicy)
 	}
-	if o.TLSRootCAFile != "" {
-		if c.ClientCAs, err = loadCAs(o.TLSRootCAFile); err != nil {
-			return nil, err
-		}
+	return c, nil
+}
+
+// RequestTLS returns the configuration of the server's own requests. They trust the issuer of the clients' certificates.
+func RequestTLS(o config.ClientTLS) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: TLSVersion(o.TLSMinVersion)}
+	if c.MinVersion == 0 {
+		return nil, fmt.Errorf("listen: unknown TLS version %q", o.TLSMinVersion)
+	}
+	if o.TLSRootCAFile == "" {
+		return c, nil
+	}
+	pem, err := os.ReadFile(o.TLSRootCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("listen: load TLS root CAs: %w", err)
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, errors.New("listen: load TLS root CAs: no certificate in " + o.TLSRootCAFile)
 	}
 	return c, nil
 }
 
-// RequestTLS returns the configuration of the server's own requests. They trust the issuer of the
-// clients' certificates.
-func RequestTLS(o config.ClientTLS) (*tls.Config, error) {
-	c := &tls.Config{}
-	var err error
-	if c.MinVersion, err = minVersion(o.TLSMinVersion); err != nil {
-		return nil, err
-	}
-	if o.TLSRootCAFile != "" {
-		c.RootCAs, err = loadCAs(o.TLSRootCAFile)
-	}
-	return c, err
+var tlsVersions = map[string]uint16{
+	"tls1.0": tls.VersionTLS10, "tls1.1": tls.VersionTLS11, "": tls.VersionTLS12, "tls1.2": tls.VersionTLS12, "tls1.3": tls.VersionTLS13,
 }
 
-func loadCAs(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("listen: load TLS root CAs: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New("listen: load TLS root CAs: no certificate in " + file)
-	}
-	return pool, nil
-}
-
-// TLSVersion returns the number of the TLS version that has this name in the settings, 0 if the name is
-// unknown.
-func TLSVersion(name string) uint16 {
-	v, _ := minVersion(name)
-	return v
-}
-
-func minVersion(name string) (uint16, error) {
-	switch name {
-	case "tls1.0":
-		return tls.VersionTLS10, nil
-	case "tls1.1":
-		return tls.VersionTLS11, nil
-	case "", "tls1.2":
-		return tls.VersionTLS12, nil
-	case "tls1.3":
-		return tls.VersionTLS13, nil
-	}
-	return 0, fmt.Errorf("listen: unknown TLS version %q", name)
-}
+// TLSVersion returns the number of the TLS version that has this name in the settings, 0 if the name is unknown.
+func TLSVersion(name string) uint16 { return tlsVersions[name] }

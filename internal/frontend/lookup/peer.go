@@ -48,7 +48,6 @@ func (p *peer) stop() {
 	<-p.done
 }
 
-// run updates the registrations until ctx ends.
 func (p *peer) run(ctx context.Context) {
 	defer close(p.done)
 	defer p.disconnect()
@@ -118,7 +117,6 @@ func (p *peer) update(ctx context.Context) error {
 	return nil
 }
 
-// connect dials and sends IDENTIFY.
 func (p *peer) connect(ctx context.Context) error {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", p.address)

@@ -172,10 +172,8 @@ func (r *Registrar) peers() []*peer {
 	return slices.Collect(maps.Values(r.mu.peers))
 }
 
-// registration is a topic, or a channel of it.
 type registration struct{ topic, channel string }
 
-// registrations returns the topics and channels of Source as registrations.
 func registrations(source func() map[string][]string) map[registration]bool {
 	set := map[registration]bool{}
 	for topic, channels := range source() {

@@ -170,7 +170,6 @@ func brokersThat(v api.ClusterView, match func(*api.BrokerView) bool) map[ident.
 	return found
 }
 
-// eachPartition yields the partitions of all topics.
 func eachPartition(v api.ClusterView) iter.Seq2[*api.TopicView, *api.PartitionView] {
 	return func(yield func(*api.TopicView, *api.PartitionView) bool) {
 		for i := range v.Topics {
@@ -183,7 +182,6 @@ func eachPartition(v api.ClusterView) iter.Seq2[*api.TopicView, *api.PartitionVi
 	}
 }
 
-// liveISR counts the in-sync replicas on brokers that are alive.
 func liveISR(p *api.PartitionView, alive map[ident.Node]bool) (n int) {
 	for _, m := range p.ISR {
 		if alive[m] {
@@ -227,7 +225,6 @@ func WorstFault(partitions []api.PartitionView, alive map[ident.Node]bool) (code
 	return "", 0
 }
 
-// partitions reports the faults of partitions.
 func (r *Report) partitions(v api.ClusterView, alive map[ident.Node]bool) {
 	where := map[string][]string{}
 	for t, p := range eachPartition(v) {
@@ -246,7 +243,6 @@ func place(t *api.TopicView, p *api.PartitionView) string {
 	return fmt.Sprintf("%s/%d", t.Topic, p.Partition)
 }
 
-// brokers reports the faults of brokers.
 func (r *Report) brokers(v api.ClusterView, alive map[ident.Node]bool, own map[ident.Node]Own) {
 	var dead, unreachable, hang []string
 	hung := Degraded // others have taken its leaderships, or will
@@ -460,7 +456,6 @@ func summary(v api.ClusterView, r Report, alive int) string {
 	return text
 }
 
-// plural returns "1 one" or "n many".
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

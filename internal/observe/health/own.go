@@ -142,7 +142,6 @@ func (r *Report) reported(own map[ident.Node]Own) {
 	}
 }
 
-// held reports the policies that hold their dead messages.
 func (r *Report) held(o Own) {
 	f := finding{unlisted: o.HeldPolicyCount - len(o.HeldPolicies)}
 	for _, p := range o.HeldPolicies {
@@ -152,7 +151,6 @@ func (r *Report) held(o Own) {
 	f.raise(r, PolicyHeld, heldDo)
 }
 
-// idle reports the channels that the controller will delete.
 func (r *Report) idle(o Own) {
 	f := finding{unlisted: o.IdleChannelCount - len(o.IdleChannels)}
 	for _, c := range o.IdleChannels {

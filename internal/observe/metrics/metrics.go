@@ -291,14 +291,12 @@ type described struct {
 	kind prometheus.ValueType
 }
 
-// Describe implements prometheus.Collector.
 func (s *source) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range s.descs {
 		out <- d.desc
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (s *source) Collect(out chan<- prometheus.Metric) {
 	s.f(func(name string, value float64, labels ...string) {
 		d := s.descs[name]

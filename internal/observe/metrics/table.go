@@ -176,7 +176,6 @@ var panels = []struct{ metric, title, unit string }{
 	{"rpc_refused_connections_total", "Refused at the port for brokers", "ops"},
 }
 
-// definitions is the table by name.
 var definitions = func() map[string]Definition {
 	all := map[string]Definition{}
 	for _, s := range table {

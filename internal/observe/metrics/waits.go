@@ -10,7 +10,6 @@ import (
 // maxWaits is the number of channels with a histogram of their own: each is about 25 series.
 const maxWaits = 200
 
-// waits are the histograms of the time that messages wait, by channel.
 type waits struct {
 	vec *prometheus.HistogramVec
 	mu  sync.Mutex

@@ -14,7 +14,6 @@ import (
 	"strings"
 )
 
-// hidden stands in place of a password.
 const hidden = "xxxxx"
 
 // user is a user with a password: in a URL, or before a host without a scheme. It ends with the last @ before a blank or a

@@ -83,7 +83,6 @@ func (p *Pusher) send(ctx context.Context, w io.Writer, packets [][]byte) error 
 	return failed
 }
 
-// pack joins lines to packets of at most size bytes.
 func pack(lines []string, size int) (packets [][]byte) {
 	for _, line := range lines {
 		if n := len(packets) - 1; n >= 0 && len(packets[n])+1+len(line) <= size {
@@ -95,7 +94,6 @@ func pack(lines []string, size int) (packets [][]byte) {
 	return packets
 }
 
-// lines returns the lines of one push.
 func (p *Pusher) lines() []string {
 	l := &lines{prefix: p.prefix, last: p.last, next: map[string]uint64{}, since: p.since}
 	for _, t := range p.stats.Topics("", "", false) {
@@ -147,7 +145,6 @@ func channel(l *lines, key string, c *api.ChannelStats) {
 // own is how much a count has grown under this broker. A channel that was moved back has a lower count than its inherited one.
 func own(count, inherited uint64) uint64 { return max(count, inherited) - inherited }
 
-// lines collects the lines of one push.
 type lines struct {
 	prefix     string
 	last, next map[string]uint64

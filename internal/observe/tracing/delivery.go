@@ -14,7 +14,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// openMost bounds the deliveries of one subscription whose spans are open.
 const openMost = 1000
 
 // Subscribers traces the deliveries of all subscriptions that are opened through them.
@@ -30,7 +29,6 @@ type subscribers struct {
 	t    *Tracer
 }
 
-// Subscribe implements api.Subscribers.
 func (s subscribers) Subscribe(ctx context.Context, r api.SubscribeRequest) (api.Subscription, error) {
 	sub, err := s.next.Subscribe(ctx, r)
 	if err != nil {
@@ -40,7 +38,6 @@ func (s subscribers) Subscribe(ctx context.Context, r api.SubscribeRequest) (api
 	return &subscription{Subscription: sub, t: s.t, topic: r.Topic, channel: r.Channel, timeout: timeout}, nil
 }
 
-// subscription has the traced deliveries, until their outcome.
 type subscription struct {
 	api.Subscription
 	t              *Tracer
@@ -64,7 +61,6 @@ type delivery struct {
 	deadline  time.Time // Touch moves it
 }
 
-// Pull implements api.Subscription.
 func (s *subscription) Pull(credit int, dst []api.Delivery) []api.Delivery {
 	s.sweep(time.Now())
 	n := len(dst)
@@ -116,7 +112,6 @@ func (s *subscription) sweep(now time.Time) {
 	}
 }
 
-// Touch implements api.Subscription.
 func (s *subscription) Touch(id api.MessageID) error {
 	err := s.Subscription.Touch(id)
 	if err == nil {
@@ -125,7 +120,6 @@ func (s *subscription) Touch(id api.MessageID) error {
 	return err
 }
 
-// extend moves the deadline of a delivery that was touched.
 func (s *subscription) extend(id api.MessageID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,12 +129,10 @@ func (s *subscription) extend(id api.MessageID) {
 	}
 }
 
-// Finish implements api.Subscription.
 func (s *subscription) Finish(id api.MessageID) error {
 	return s.ended(id, "finished", s.Subscription.Finish(id))
 }
 
-// Requeue implements api.Subscription.
 func (s *subscription) Requeue(id api.MessageID, delayMS int64) error {
 	return s.ended(id, "requeued", s.Subscription.Requeue(id, delayMS))
 }
@@ -174,13 +166,11 @@ func (s *subscription) ended(id api.MessageID, outcome string, err error) error 
 	return err
 }
 
-// Close implements api.Subscription.
 func (s *subscription) Close(requeue bool) {
 	s.Subscription.Close(requeue)
 	s.endAll()
 }
 
-// Withdraw implements api.Subscription.
 func (s *subscription) Withdraw() {
 	s.Subscription.Withdraw()
 	s.endAll()

@@ -28,12 +28,10 @@ type publisher struct {
 	t *Tracer
 }
 
-// Publish implements api.Publisher.
 func (p publisher) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
 	p.Publisher.Publish(topic, key, d, p.t.answer(topic, &d, a))
 }
 
-// PublishAt implements api.Publisher.
 func (p publisher) PublishAt(topic string, partition int, d queue.Draft, a api.Answerer) {
 	p.Publisher.PublishAt(topic, partition, d, p.t.answer(topic, &d, a))
 }
@@ -57,7 +55,6 @@ func (t *Tracer) answer(topic string, d *queue.Draft, a api.Answerer) api.Answer
 	return &answered{a, t, o, topic, time.Now(), int(d.Count), d.BodyBytes()}
 }
 
-// Answer implements api.Answerer.
 func (a *answered) Answer(r api.PutResult) {
 	end := time.Now()
 	a.Answerer.Answer(r)
@@ -116,7 +113,6 @@ func (t *Tracer) Store(d *queue.Draft) func(Stored) {
 	}
 }
 
-// stage makes a span below that of ctx.
 func stage(ctx context.Context, tr trace.Tracer, name string, from, to time.Time) {
 	_, s := tr.Start(ctx, name, trace.WithTimestamp(from))
 	s.End(trace.WithTimestamp(to))

@@ -167,7 +167,6 @@ func (t *Tracer) make(spans func(trace.Tracer)) {
 // origin is the place of a traced operation in its trace.
 type origin struct{ parent trace.SpanContext }
 
-// context is that of the operation's first span.
 func (o *origin) context() context.Context {
 	return trace.ContextWithRemoteSpanContext(context.Background(), o.parent)
 }
@@ -213,7 +212,6 @@ type counted struct {
 	last time.Time // the last log line; exports come one at a time
 }
 
-// ExportSpans implements sdktrace.SpanExporter.
 func (c *counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := c.SpanExporter.ExportSpans(ctx, spans)
 	if err == nil {

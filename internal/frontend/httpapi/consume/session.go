@@ -259,10 +259,8 @@ func (x *session) refusals() (list []api.Refusal) {
 	}
 }
 
-// maxBurst bounds the messages that a stream sends at once.
 const maxBurst = 256
 
-// stream sends messages as they come.
 func (x *session) stream(ctx context.Context, maxInFlight int, alive time.Duration, send func(*Batch) error) error {
 	x.mu.Lock()
 	x.readyLocked(maxInFlight)

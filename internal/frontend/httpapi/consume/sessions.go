@@ -69,7 +69,6 @@ type Request struct {
 	About api.ClientStats
 }
 
-// key distinguishes sessions.
 type key struct {
 	client         Client
 	topic, channel string
@@ -275,7 +274,6 @@ func (r Request) owners() []owner {
 	return owners
 }
 
-// remove deletes a session.
 func (s *Sessions) remove(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -359,7 +357,6 @@ type Receipt struct {
 	Session uint64
 }
 
-// maxReceipt bounds the text of a receipt, in bytes.
 const maxReceipt = 16 + 1 + 16 + 1 + 16 + 1 + 16
 
 // String returns the text for clients: message id, number of the delivery, epoch and session, as hexadecimal numbers.
