@@ -69,43 +69,41 @@ func pubExtended(form form) func(c *conn, ctx context.Context, verb string) erro
 
 // mpubExtended: MPUB_EXT or MPUB_TRACE, an MPUB of such messages.
 func mpubExtended(form form) func(c *conn, ctx context.Context, verb string) error {
-	return func(c *conn, ctx context.Context, verb string) error { return c.mpubExtended(ctx, verb, form) }
-}
-
-func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
-	if err := c.readPartition(verb); err != nil {
-		return err
-	}
-	var first item
-	sum := trace{}
-	add := func(draft *queue.DraftBuilder, size int) error {
-		x, err := c.readItem(ctx, verb, form, size)
-		switch {
-		case err != nil:
-			return ending(err)
-		case draft.Count() == 0:
-			first = x
-		case !bytes.Equal(x.key, first.key):
-			return fatal(codeInvalidHeader, "%s messages of one put must have the same %s", verb, headerKey)
+	return func(c *conn, ctx context.Context, verb string) error {
+		if err := c.readPartition(verb); err != nil {
+			return err
 		}
-		if x.Identity != (queue.Identity{}) && x.key == nil { // published again alone, it would go to another partition
-			return fatal(codeInvalidHeader, "%s messages with %s or %s require a %s in a put of several", verb, queue.HeaderID, queue.HeaderSequence, headerKey)
+		var first item
+		sum := trace{}
+		add := func(draft *queue.DraftBuilder, size int) error {
+			x, err := c.readItem(ctx, verb, form, size)
+			switch {
+			case err != nil:
+				return ending(err)
+			case draft.Count() == 0:
+				first = x
+			case !bytes.Equal(x.key, first.key):
+				return fatal(codeInvalidHeader, "%s messages of one put must have the same %s", verb, headerKey)
+			}
+			if x.Identity != (queue.Identity{}) && x.key == nil { // published again alone, it would go to another partition
+				return fatal(codeInvalidHeader, "%s messages with %s or %s require a %s in a put of several", verb, queue.HeaderID, queue.HeaderSequence, headerKey)
+			}
+			sum.size += len(x.Body)
+			if err := draft.AddMessage(x.Message); err != nil {
+				return fatal(codeBadMessage, "%s %s", verb, err)
+			}
+			return nil
 		}
-		sum.size += len(x.Body)
-		if err := draft.AddMessage(x.Message); err != nil {
-			return fatal(codeBadMessage, "%s %s", verb, err)
+		draft, err := c.multi(ctx, verb, add)
+		if err != nil || draft == nil {
+			return err
 		}
-		return nil
+		a := answer{put: "MPUB", count: 1}
+		if verb == "MPUB_TRACE" {
+			a.trace = &sum
+		}
+		return c.publish(ctx, a, first.key, draft)
 	}
-	draft, err := c.multi(ctx, verb, add)
-	if err != nil || draft == nil {
-		return err
-	}
-	a := answer{put: "MPUB", count: 1}
-	if verb == "MPUB_TRACE" {
-		a.trace = &sum
-	}
-	return c.publish(ctx, a, first.key, draft)
 }
 
 // partitionOf reads the partition parameter of an extended command: its number, or -1 for any.

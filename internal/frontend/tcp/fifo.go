@@ -14,8 +14,8 @@ import (
 // results of puts in any order, and the writer takes complete answers from the front.
 type fifo struct {
 	maxAnswers, maxBytes int
-	wake                 chan struct{}         // capacity 1: an answer may be ready for the writer
-	space                chan struct{}         // capacity 1: the reader may check again
+	wake                 concurrency.Edge      // an answer may be ready for the writer
+	space                concurrency.Edge      // the reader may check again
 	owed                 *concurrency.InFlight // unanswered puts of all connections
 	share                *atomic.Pointer[limits.Share]
 	answerDirect         func() bool // writes the answer of an uncontended put inline; false = left to the writer
@@ -61,7 +61,7 @@ type answer struct {
 func newFifo(maxAnswers, maxBytes int, owed *concurrency.InFlight, answerDirect func() bool) *fifo {
 	return &fifo{
 		maxAnswers: maxAnswers, maxBytes: maxBytes, owed: owed, answerDirect: answerDirect,
-		wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
+		wake: concurrency.NewEdge(), space: concurrency.NewEdge(),
 	}
 }
 
@@ -111,18 +111,20 @@ func (f *fifo) append(a answer, cost int) {
 	s.answer, s.bytes, s.cost, s.done = a, 0, cost, true
 	f.mu.answers++
 	f.mu.Unlock()
-	signal(f.wake)
+	f.wake.Notify()
 }
 
 // drained waits until the writer has taken every answer.
-func (f *fifo) drained(ctx context.Context) error { return f.waitFor(ctx, f.emptyLocked) }
-
-func (f *fifo) emptyLocked() bool { return f.mu.answers == 0 }
+func (f *fifo) drained(ctx context.Context) error {
+	return f.waitFor(ctx, func() bool { return f.mu.answers == 0 })
+}
 
 // takeLocked counts the memory of an answer if there is room for it. There is always room for one.
 func (f *fifo) takeLocked(cost int) bool {
 	if f.mu.answers == 0 {
-		f.moveLocked()
+		if f.share != nil { // later answers count against the current share of the client
+			f.mu.memory.Move(f.share.Load().Tally(limits.Answers))
+		}
 		f.mu.memory.Force(cost)
 		return true
 	}
@@ -144,13 +146,6 @@ func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-}
-
-// moveLocked counts later answers against the current share of the client.
-func (f *fifo) moveLocked() {
-	if f.share != nil {
-		f.mu.memory.Move(f.share.Load().Tally(limits.Answers))
 	}
 }
 
@@ -178,7 +173,7 @@ func (f *fifo) take(dst []answer, most int) []answer {
 	before := f.mu.head
 	for f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head].done {
 		if f.mu.head-before == most {
-			signal(f.wake)
+			f.wake.Notify()
 			break
 		}
 		dst = append(dst, f.mu.slots[f.mu.head].answer)
@@ -188,7 +183,7 @@ func (f *fifo) take(dst []answer, most int) []answer {
 		return dst
 	}
 	f.compactLocked()
-	signal(f.space)
+	f.space.Notify()
 	return dst
 }
 
@@ -243,7 +238,7 @@ func (s *slot) Answer(r api.PutResult) {
 	first := f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head] == s
 	f.mu.Unlock()
 	if first && !(uncontended && f.answerDirect()) {
-		signal(f.wake)
+		f.wake.Notify()
 	}
 }
 
@@ -260,14 +255,6 @@ func (f *fifo) takeOK() bool {
 	}
 	f.popLocked()
 	f.compactLocked()
-	signal(f.space)
+	f.space.Notify()
 	return true
-}
-
-// signal sends without blocking; one unreceived signal is enough.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -280,7 +280,7 @@ func (x *item) giveIdentity(verb, producer string) error {
 
 // ending is an error in the middle of a body. It ends the connection, because the next command cannot be found.
 func ending(err error) error {
-	if cmd := (*commandError)(nil); errors.As(err, &cmd) && cmd.open {
+	if cmd, ok := errors.AsType[*commandError](err); ok && cmd.open {
 		return &commandError{text: cmd.text}
 	}
 	return err

@@ -180,9 +180,7 @@ func (o *output) flushLocked() error {
 	return nil
 }
 
-// respondLocked writes one response and flushes.
-func (o *output) respondLocked(data []byte) error { return o.sendLocked(frameResponse, data) }
-
+// sendLocked writes one frame and flushes.
 func (o *output) sendLocked(kind frameType, data []byte) error {
 	if err := o.frameLocked(kind, data); err != nil {
 		return err

@@ -200,7 +200,7 @@ func (w *writer) deliverLocked() (int, error) {
 	clear(w.deliveries) // the bodies may be large
 	w.c.messages.Add(uint64(n))
 	if n == min(credit, maxBurst) {
-		signal(w.c.fifo.wake) // the channel may have more messages
+		w.c.fifo.wake.Notify() // the channel may have more messages
 	}
 	return n, nil
 }
