@@ -90,9 +90,6 @@ type SetTopic struct {
 	Options    option.Change[option.Topic]
 }
 
-// EffectiveOptions are the options that a topic has; TopicView and TopicSettings contain them.
-type EffectiveOptions = option.Effective
-
 // DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be undeleted for that time,
 // unless Now is set. BrokerByBroker says that the client asks all brokers one after the other, as nsqadmin does. A
 // topic that a put has recreated since the first request is not deleted then, and a broker that is tombstoned for the

@@ -387,7 +387,7 @@ type TopicView struct {
 	MinInSync         int           `json:"min_in_sync"`
 	Durability        string        `json:"durability,omitempty"` // missing: each broker's own
 	Ordered           bool          `json:"ordered"`
-	EffectiveOptions
+	option.Effective
 	Owner      string          `json:"owner,omitempty"` // the user who created it
 	Partitions []PartitionView `json:"partitions"`
 }
@@ -401,7 +401,7 @@ type TopicSettings struct {
 	MinInSync         int           `json:"min_in_sync"`
 	Durability        string        `json:"durability,omitempty"` // missing: each broker's own
 	Ordered           bool          `json:"ordered"`
-	EffectiveOptions
+	option.Effective
 }
 
 // TrashedTopic is a deleted topic that can be undeleted.

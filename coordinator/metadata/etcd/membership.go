@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 )
@@ -33,11 +34,11 @@ func (s *Server) Leave(ctx context.Context) error {
 	}
 }
 
-// RemoveMember permanently removes another member from the cluster, if it exists. etcd refuses a removal that would leave the
+// Remove permanently removes another member from the cluster, if it exists. etcd refuses a removal that would leave the
 // running members without a majority.
-func (s *Server) RemoveMember(ctx context.Context, name string) error {
+func (s *Server) Remove(ctx context.Context, name ident.Node) error {
 	members := s.etcd.Server.Cluster().Members()
-	at := slices.IndexFunc(members, func(m *membership.Member) bool { return m.Name == name })
+	at := slices.IndexFunc(members, func(m *membership.Member) bool { return m.Name == string(name) })
 	if at < 0 {
 		return nil
 	}

@@ -7,6 +7,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // NotifyDeath notifies this member that the process of another one is dead. If it was the leader, its followers need not wait
@@ -16,8 +18,8 @@ import (
 //
 // A wrong notification only costs the live leader its leadership: raft elects safely at any time. The messages are raft's own,
 // for a leader that transfers its leadership and for one whose death is detected elsewhere.
-func (s *Server) NotifyDeath(ctx context.Context, name string) error {
-	dead, first := s.successor(name)
+func (s *Server) NotifyDeath(ctx context.Context, name ident.Node) error {
+	dead, first := s.successor(string(name))
 	if dead == raft.None || dead != uint64(s.etcd.Server.Leader()) {
 		return nil
 	}

@@ -222,42 +222,32 @@ func (r *Registry) Delete(ctx context.Context, name string) error {
 	return r.replace(ctx, u, 0, metadata.Put{Key: r.o.Keys.User(name), Delete: true})
 }
 
-// GrantTopic adds rights on the topics of a pattern.
-func (r *Registry) GrantTopic(ctx context.Context, name string, topic Pattern, rights Right) error {
-	if !topic.Valid() {
+// Grant adds rights on the topics of a pattern, or on the cluster if topic is "".
+func (r *Registry) Grant(ctx context.Context, name string, topic Pattern, rights Right) error {
+	switch {
+	case topic == "" && rights&^clusterRights != 0, topic != "" && !topic.Valid():
 		return fmt.Errorf("%w: pattern %q", ErrInvalid, topic)
+	case name == AnonymousUser && rights&AdministerCluster != 0:
+		return fmt.Errorf("%w: %s is every client without credentials", ErrInvalid, name)
 	}
 	return r.change(ctx, name, func(u *User) error {
-		if u.Grants = u.granted(topic, rights); len(u.Grants) > maxGrants {
+		if topic == "" {
+			u.Cluster |= rights
+		} else if u.Grants = u.granted(topic, rights); len(u.Grants) > maxGrants {
 			return fmt.Errorf("%w: %s has the maximum of %d patterns", ErrInvalid, name, maxGrants)
 		}
 		return nil
 	})
 }
 
-// RevokeTopic removes rights on exactly this pattern.
-func (r *Registry) RevokeTopic(ctx context.Context, name string, topic Pattern, rights Right) error {
+// Revoke removes rights on exactly this pattern, or on the cluster if topic is "". The last administrator stays one.
+func (r *Registry) Revoke(ctx context.Context, name string, topic Pattern, rights Right) error {
 	return r.change(ctx, name, func(u *User) error {
-		u.Grants = u.revoked(topic, rights)
-		return nil
-	})
-}
-
-// GrantCluster adds rights on the cluster.
-func (r *Registry) GrantCluster(ctx context.Context, name string, rights Right) error {
-	if name == AnonymousUser && rights&AdministerCluster != 0 {
-		return fmt.Errorf("%w: %s is every client without credentials", ErrInvalid, name)
-	}
-	return r.change(ctx, name, func(u *User) error {
-		u.Cluster |= rights
-		return nil
-	})
-}
-
-// RevokeCluster removes rights on the cluster. The last administrator stays one.
-func (r *Registry) RevokeCluster(ctx context.Context, name string, rights Right) error {
-	return r.change(ctx, name, func(u *User) error {
-		u.Cluster &^= rights
+		if topic == "" {
+			u.Cluster &^= rights
+		} else {
+			u.Grants = u.revoked(topic, rights)
+		}
 		return nil
 	})
 }

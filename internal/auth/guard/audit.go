@@ -55,9 +55,9 @@ type Audit struct {
 	file *AuditFile // nil = none
 	mu   struct {
 		sync.Mutex
-		actions ring
-		implied ring
-		second  int64 // in which refused were counted
+		actions []Entry // the last auditKept, oldest first
+		implied []Entry // as actions: topics created by puts must not displace the actions
+		second  int64   // in which refused were counted
 		refused int
 		omitted int
 		unsaved int // entries that are not in the file, since the last one that is
@@ -131,18 +131,19 @@ func (a *Audit) keep(e *Entry) bool {
 }
 
 func (a *Audit) addLocked(e *Entry) {
+	list := &a.mu.actions
 	if e.Implied {
-		a.mu.implied.add(e)
-	} else {
-		a.mu.actions.add(e)
+		list = &a.mu.implied
+	}
+	if *list = append(*list, *e); len(*list) > auditKept {
+		*list = slices.Delete(*list, 0, 1)
 	}
 }
 
-// Entries lists the last actions, and at most as many implied ones, oldest first. They are stored separately: topics created by
-// puts must not displace the actions.
+// Entries lists the last actions, and at most as many implied ones, oldest first.
 func (a *Audit) Entries() []Entry {
 	a.mu.Lock()
-	all := append(a.mu.actions.list(), a.mu.implied.list()...)
+	all := append(append([]Entry{}, a.mu.actions...), a.mu.implied...) // never nil: JSON has [] and not null
 	a.mu.Unlock()
 	slices.SortStableFunc(all, func(x, y Entry) int { return x.Time.Compare(y.Time) })
 	return all
@@ -152,30 +153,11 @@ func (a *Audit) Entries() []Entry {
 func (a *Audit) Restore(past []Entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	actions, implied := a.mu.actions.list(), a.mu.implied.list()
-	a.mu.actions, a.mu.implied = ring{}, ring{}
-	for _, e := range slices.Concat(past, actions, implied) {
+	all := slices.Concat(past, a.mu.actions, a.mu.implied)
+	a.mu.actions, a.mu.implied = nil, nil
+	for _, e := range all {
 		a.addLocked(&e)
 	}
-}
-
-// ring has the last auditKept entries.
-type ring struct {
-	entries []Entry
-	next    int
-}
-
-func (r *ring) add(e *Entry) {
-	if len(r.entries) < auditKept {
-		r.entries = append(r.entries, *e)
-		return
-	}
-	r.entries[r.next] = *e
-	r.next = (r.next + 1) % auditKept
-}
-
-func (r *ring) list() []Entry {
-	return append(append([]Entry{}, r.entries[r.next:]...), r.entries[:r.next]...) // never nil: JSON has [] and not null
 }
 
 // AuditFile appends JSON lines to a file that only the broker's user may read. If the file was renamed or removed, the next entry
