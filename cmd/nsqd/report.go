@@ -73,7 +73,6 @@ func (c *liveConfig) Get(name string) (any, bool) {
 	return c.o.ByKey(name)
 }
 
-// SetLogLevel changes the level at run time.
 func (c *liveConfig) SetLogLevel(name string) error {
 	level, err := parseLevel(name)
 	if err == nil {
@@ -82,7 +81,6 @@ func (c *liveConfig) SetLogLevel(name string) error {
 	return err
 }
 
-// SetLookupdAddresses changes the nsqlookupds that this broker registers with.
 func (c *liveConfig) SetLookupdAddresses(addresses []string) error {
 	if err := lookup.Validate(addresses); err != nil {
 		return err

@@ -65,7 +65,6 @@ func Validate(op Operation) error {
 	return nil
 }
 
-// validFilter refuses the text of a filter that no broker could apply.
 func validFilter(text string) error {
 	if _, err := filter.Parse(text); err != nil {
 		return fmt.Errorf("%w: %w", outcome.ErrInvalid, err)

@@ -78,7 +78,6 @@ func Load(src Source) (o Options, warnings []string, err error) {
 	return l.options, l.warnings, nil
 }
 
-// load runs a loader over all sources.
 func load(src Source) (*loader, error) {
 	l := &loader{src: src, options: Defaults(), given: map[string][]string{}, origin: map[string]origin{}}
 	if err := l.flags(); err != nil {
@@ -168,10 +167,8 @@ type noted struct {
 	s setting
 }
 
-// String implements flag.Value.
 func (n *noted) String() string { return "" }
 
-// Set implements flag.Value.
 func (n *noted) Set(text string) error {
 	if !n.s.isList() {
 		delete(n.l.given, n.s.flag) // the last flag of a name counts
@@ -180,7 +177,6 @@ func (n *noted) Set(text string) error {
 	return nil
 }
 
-// IsBoolFlag reports whether the flag needs no value.
 func (n *noted) IsBoolFlag() bool { return n.s.isBool() }
 
 func (l *loader) note(s setting, from origin, texts ...string) {
@@ -222,7 +218,6 @@ func (l *loader) unknownVariables(environ []string) {
 	}
 }
 
-// apply parses the recorded texts.
 func (l *loader) apply() {
 	for s := range settings(&l.options) {
 		texts, ok := l.given[s.flag]
@@ -271,7 +266,6 @@ func edits(a, b string) int {
 	return row[len(b)]
 }
 
-// meant is the end of a sentence about an unknown name.
 func meant(typed, prefix string, names []string) string {
 	if name := Nearest(typed, names); name != "" {
 		return "; did you mean " + prefix + name + "?"

@@ -142,7 +142,6 @@ type Row struct {
 // Rows are all rows, in the order in which Find tries them.
 func Rows() []Row { return slices.Clone(rows) }
 
-// byOutcome are the rows of the Outcomes; it never changes.
 var byOutcome = func() (by [lastOutcome + 1]Row) {
 	for _, r := range rows {
 		if r.Outcome != 0 {

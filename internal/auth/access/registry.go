@@ -80,7 +80,6 @@ func (r *Registry) Watch(ctx context.Context, store metadata.Store) {
 	}
 }
 
-// apply applies one change of the metadata.
 func (r *Registry) apply(c metadata.Change) {
 	var read []*User
 	for _, e := range c.Puts {
@@ -112,7 +111,6 @@ func (r *Registry) apply(c metadata.Change) {
 	r.publishLocked()
 }
 
-// publishLocked makes the entries the policy.
 func (r *Registry) publishLocked() {
 	p := &Policy{users: maps.Clone(r.mu.entries)}
 	p.enforced = len(p.users) > 0 || r.Always()
@@ -289,7 +287,6 @@ func (r *Registry) find(name string) (*User, error) {
 	return nil, ErrNoUser
 }
 
-// change writes a changed copy of a user.
 func (r *Registry) change(ctx context.Context, name string, by func(*User) error) error {
 	u, err := r.find(name)
 	if err != nil {
@@ -334,7 +331,6 @@ func (r *Registry) commit(ctx context.Context, compare []metadata.Compare, put m
 	return nil
 }
 
-// seen reports whether the watch has come to a revision.
 func (r *Registry) seen(revision int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,7 +17,6 @@ import (
 // secretBytes is the random part of a token.
 const secretBytes = 32
 
-// hashScheme begins the hash of a token in the metadata.
 const hashScheme = "sha256:"
 
 // noUser is compared with the tokens of unknown users: the time of a check must not reveal which names exist.
@@ -74,7 +73,6 @@ func (p *Policy) owner(token string) (*User, string) {
 	return u, secret
 }
 
-// bootstrapped compares a token with that of --bootstrap-admin-token-file.
 func bootstrapped(want []byte, token string) bool {
 	if len(want) == 0 {
 		return false
@@ -87,7 +85,6 @@ func bootstrapped(want []byte, token string) bool {
 // nothing else, and nothing at all while there is an administrator.
 const FirstFile = "first-admin.token"
 
-// firstPrefix begins the secret.
 const firstPrefix = "first-admin."
 
 // OpenFirst reads the secret for the first administrator in a directory, and makes it if it is missing. Only the owner can read

@@ -136,7 +136,6 @@ func (a *Authorization) compile() error {
 // maxAnswer bounds the answer of an auth service in bytes.
 const maxAnswer = 4 << 20
 
-// maxRedirects bounds the redirects of a query.
 const maxRedirects = 10
 
 // Client queries auth services.

@@ -90,7 +90,6 @@ type deflateWriter struct {
 	z     *flate.Writer                 // nil = parked
 }
 
-// deflateBytes is the memory of a compressor.
 const deflateBytes = 5 << 18
 
 // deflaters pools the compressors of each level.
@@ -116,7 +115,6 @@ func (w *deflateWriter) Write(p []byte) (int, error) {
 	return w.z.Write(p)
 }
 
-// Flush sends what was written.
 func (w *deflateWriter) Flush() error {
 	if w.z == nil {
 		return nil
@@ -172,7 +170,6 @@ type expansion struct {
 	vouched    *bool     // a command of the client was allowed
 }
 
-// Read reads decompressed bytes.
 func (e *expansion) Read(p []byte) (int, error) {
 	n, err := e.from.Read(p)
 	ratio := int64(strangersRatio)

@@ -243,7 +243,6 @@ func (c *conn) arm() {
 	}
 }
 
-// interrupt makes the reader's next read fail.
 func (c *conn) interrupt() { _ = c.raw.SetReadDeadline(time.Unix(1, 0)) }
 
 // stop ends the connection after its current command. Any goroutine may call it.

@@ -11,7 +11,6 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// item is one message of an extended put.
 type item struct {
 	queue.Message
 	key   []byte // chooses the partition; nil = any
@@ -118,7 +117,6 @@ func partitionOf(verb string, param []byte) (int, error) {
 	return int(n), nil
 }
 
-// readPartition reads the second parameter of an extended put.
 func (c *conn) readPartition(verb string) (err error) {
 	if c.partition = -1; len(c.params) > 2 {
 		c.partition, err = partitionOf(verb, c.params[2])
@@ -151,7 +149,6 @@ func (c *conn) readItem(ctx context.Context, verb string, form form, size int) (
 	return x, err
 }
 
-// form decodes one message of an extended command.
 type form func(verb string, raw []byte) (item, error)
 
 // traced decodes 8 bytes of trace id and the body.

@@ -103,7 +103,6 @@ func (f *fifo) add(ctx context.Context, a answer) error {
 // push appends a complete answer without waiting. It is for answers whose number the client cannot increase.
 func (f *fifo) push(a answer) { f.append(a, 0) }
 
-// append appends a complete answer whose memory is counted.
 func (f *fifo) append(a answer, cost int) {
 	f.mu.Lock()
 	s := f.addLocked()
@@ -114,7 +113,6 @@ func (f *fifo) append(a answer, cost int) {
 	f.wake.Notify()
 }
 
-// drained waits until the writer has taken every answer.
 func (f *fifo) drained(ctx context.Context) error {
 	return f.waitFor(ctx, func() bool { return f.mu.answers == 0 })
 }
@@ -187,7 +185,6 @@ func (f *fifo) take(dst []answer, most int) []answer {
 	return dst
 }
 
-// popLocked removes the slot at the front.
 func (f *fifo) popLocked() {
 	s := f.mu.slots[f.mu.head]
 	f.mu.slots[f.mu.head] = nil
@@ -198,7 +195,6 @@ func (f *fifo) popLocked() {
 	f.freeLocked(s)
 }
 
-// compactLocked moves the pending slots to the beginning of the slice.
 func (f *fifo) compactLocked() {
 	if rest := len(f.mu.slots) - f.mu.head; f.mu.head >= rest {
 		copy(f.mu.slots, f.mu.slots[f.mu.head:])

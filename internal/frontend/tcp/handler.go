@@ -120,7 +120,6 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 	c.logEnd()
 }
 
-// closing closes raw when ctx ends, or when the returned function is called.
 func closing(ctx context.Context, raw net.Conn) func() {
 	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	return func() {
@@ -129,7 +128,6 @@ func closing(ctx context.Context, raw net.Conn) func() {
 	}
 }
 
-// checkMagic reads the four bytes that select the protocol.
 func (h *Handler) checkMagic(raw net.Conn) bool {
 	var magic [len(magicV2)]byte
 	_ = raw.SetReadDeadline(time.Now().Add(h.opts.LoginTimeout)) // a closed socket fails at the read

@@ -177,7 +177,6 @@ func (c *conn) putStart(ctx context.Context, verb string) (size int, err error) 
 	return c.putSize(ctx, verb)
 }
 
-// putTopic checks the number of parameters, and the topic.
 func (c *conn) putTopic(verb string, params int) error {
 	if len(c.params) < params {
 		return fatal(codeInvalid, "%s insufficient number of parameters", verb)
