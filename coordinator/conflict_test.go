@@ -55,7 +55,7 @@ func TestWhatExistsIsNotAnsweredWithSuccess(t *testing.T) {
 		require.True(t, ok)
 		require.NotZero(t, s.ID)
 		require.Equal(t, api.TopicSettings{Topic: "orders", ID: s.ID, Partitions: 1, ReplicationFactor: 3, MinInSync: 2, Durability: "sync",
-			EffectiveOptions: api.EffectiveOptions{MaxBytes: 1000000000, DedupeWindowMS: option.DefaultDedupeWindowMS, Dedupe: option.DedupeID}}, s)
+			Effective: option.Effective{MaxBytes: 1000000000, DedupeWindowMS: option.DefaultDedupeWindowMS, Dedupe: option.DedupeID}}, s)
 
 		require.NoError(t, try("channel.create", "billing", args{"from": "latest"}))
 		for _, same := range []args{nil, {"from": "latest"}, {"ordered": "false"}} {

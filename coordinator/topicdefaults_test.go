@@ -31,14 +31,14 @@ func TestEveryOptionHasADefaultByName(t *testing.T) {
 		require.Error(t, c.put("n1", "made", "m"), "a larger message than max_bytes")
 		for _, topic := range []string{"created", "made"} {
 			v, _ := c.view("n1", topic)
-			require.Equal(t, all, v.EffectiveOptions, topic)
+			require.Equal(t, all, v.Effective, topic)
 			require.True(t, v.Ordered, topic)
 		}
 		require.NoError(t, c.administer("n1", "topic.create", "named", map[string]string{"ordered": "false", "dedupe": "id", "dedupe_window": "0s"}))
 		v, _ := c.view("n1", "named")
 		named := all
 		named.Dedupe, named.DedupeWindowMS = option.DedupeID, option.DefaultDedupeWindowMS
-		require.Equal(t, named, v.EffectiveOptions)
+		require.Equal(t, named, v.Effective)
 		require.False(t, v.Ordered)
 	})
 }

@@ -44,7 +44,6 @@ func certificateFault(certFile, address string) error {
 	return judgeCertificate(certFile, host, time.Now())
 }
 
-// judgeCertificate returns nil if a certificate is valid now for this host.
 func judgeCertificate(certFile, host string, now time.Time) error {
 	c, err := readCertificate(certFile)
 	switch {
@@ -58,7 +57,6 @@ func judgeCertificate(certFile, host string, now time.Time) error {
 	return c.VerifyHostname(host)
 }
 
-// readCertificate reads the first certificate of a file.
 func readCertificate(file string) (*x509.Certificate, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {

@@ -24,7 +24,6 @@ func checked(o config.Options, warnings []string) int {
 	return 0
 }
 
-// faulty ends --check-config with all faults.
 func faulty(lines []string) int {
 	for _, line := range lines {
 		fmt.Fprintln(os.Stderr, "nsqd:", redact.Text(line))

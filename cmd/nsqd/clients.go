@@ -19,7 +19,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/frontend/webui"
 )
 
-// clients is the side of this broker that faces clients.
 type clients struct {
 	users     *access.Registry
 	memory    *limits.Budget   // for bodies, unanswered puts, and messages and answers that clients do not read
@@ -114,7 +113,6 @@ func (p *process) serve() {
 	})
 }
 
-// drain ends the clients.
 func (c *clients) drain() {
 	if c.consumers != nil {
 		c.consumers.Stop() // otherwise their polls would be waited for

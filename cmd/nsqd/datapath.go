@@ -16,7 +16,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// dataPath is the directory with all files of the broker.
 type dataPath struct {
 	dir     string
 	locked  *flock.Flock

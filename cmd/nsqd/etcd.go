@@ -99,25 +99,12 @@ func (w *nameWait) over(asked, answered time.Time, term uint64) bool {
 	return answered.Sub(w.since) > w.most
 }
 
-// members changes the members of the embedded etcd, which have the names of their brokers.
-type members struct{ etcd *etcd.Server }
-
-// Remove implements metadata.Members.
-func (m members) Remove(ctx context.Context, n ident.Node) error {
-	return m.etcd.RemoveMember(ctx, string(n))
-}
-
-// NotifyDeath implements metadata.Members.
-func (m members) NotifyDeath(ctx context.Context, n ident.Node) error {
-	return m.etcd.NotifyDeath(ctx, string(n))
-}
-
 // members returns nil with an external etcd, whose members are not Lockstep's to change.
 func (p *process) members() metadata.Members {
 	if p.meta.etcd == nil {
 		return nil
 	}
-	return members{p.meta.etcd}
+	return p.meta.etcd
 }
 
 // countPeers shows the connections at the ports of the embedded etcd as metrics.

@@ -18,7 +18,6 @@ import (
 // timeLayout is the time format of NSQ's log lines.
 const timeLayout = "2006/01/02 15:04:05.000000"
 
-// newLog makes the process's log, on stderr.
 func newLog(o config.Options) *logrus.Logger {
 	log := logrus.New()
 	log.SetFormatter(newLimitedFormat(lineFormat{prefix: o.LogPrefix}))
@@ -56,7 +55,6 @@ func parseLevel(name string) (logrus.Level, error) {
 	return 0, fmt.Errorf("log level %q is not debug, info, warn, error or fatal", name)
 }
 
-// levelNumber returns NSQ's number of a level.
 func levelNumber(level logrus.Level) int {
 	for n, l := range levels {
 		if n > 0 && l.level == level {
@@ -71,7 +69,6 @@ func levelNumber(level logrus.Level) int {
 //	[nsqd] 2026/11/20 16:01:33.489500 INFO: text  node=n1 topic=orders
 type lineFormat struct{ prefix string }
 
-// Format implements logrus.Formatter.
 func (f lineFormat) Format(e *logrus.Entry) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s%s %s: %s", f.prefix, e.Time.Format(timeLayout), strings.ToUpper(e.Level.String()), api.Printable(strings.TrimRight(e.Message, "\n")))

@@ -86,7 +86,6 @@ func run(args []string) int {
 	return 0
 }
 
-// settings reads the settings of the process.
 func settings(args []string) (config.Options, []string, error) { return config.Load(source(args)) }
 
 func source(args []string) config.Source {

@@ -23,7 +23,6 @@ const (
 	retryMetadataEvery = 500 * time.Millisecond
 )
 
-// metadataStore is etcd: embedded or external.
 type metadataStore struct {
 	etcd   *etcd.Server    // the embedded member; nil with an external etcd
 	config metadata.Config // of store, without the password
@@ -65,7 +64,6 @@ func answered(err error) bool {
 	return known || remote || errors.Is(err, context.DeadlineExceeded)
 }
 
-// awaitMetadata returns when the metadata answers.
 func (p *process) awaitMetadata(ctx context.Context) error {
 	for {
 		err := p.askMetadata(ctx)

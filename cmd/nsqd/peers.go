@@ -17,7 +17,6 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
 
-// peers is the side of this broker that faces other brokers.
 type peers struct {
 	identity  *peertls.Identity // nil without TLS
 	names     *peertls.Names

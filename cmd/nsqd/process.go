@@ -200,7 +200,6 @@ func (p *process) watch(failed <-chan error) {
 	})
 }
 
-// reloads handles SIGHUP until the process stops.
 func (p *process) reloads(asked <-chan os.Signal) {
 	for {
 		select {
@@ -288,7 +287,6 @@ func (p *process) transferLeaderships() {
 	}
 }
 
-// leaveEtcd removes the member of a decommissioned broker.
 func (p *process) leaveEtcd() {
 	if p.broker == nil || !p.broker.Decommissioned() {
 		return

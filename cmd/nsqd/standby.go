@@ -46,7 +46,6 @@ type standby struct {
 	}
 }
 
-// backends are the parts of a serving broker.
 type backends struct {
 	publisher   api.Publisher
 	subscribers api.Subscribers
@@ -64,7 +63,6 @@ func newStandby(log logrus.FieldLogger, m *metrics.Recorder, hold time.Duration)
 	return s
 }
 
-// serve switches to the broker.
 func (s *standby) serve(b backends) {
 	s.broker.Store(&b)
 	s.end()
@@ -126,14 +124,12 @@ func (s *standby) sayIfLong(why string) {
 	s.say(why)
 }
 
-// why returns the reason for clients.
 func (s *standby) why() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.why
 }
 
-// Admit implements api.Publisher.
 func (s *standby) Admit(ctx context.Context, topic string, bytes int) error {
 	if b := s.broker.Load(); b != nil {
 		return b.publisher.Admit(ctx, topic, bytes)
@@ -142,7 +138,6 @@ func (s *standby) Admit(ctx context.Context, topic string, bytes int) error {
 	return s.refused()
 }
 
-// Publish implements api.Publisher.
 func (s *standby) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
 	if b := s.broker.Load(); b != nil {
 		b.publisher.Publish(topic, key, d, a)
@@ -151,7 +146,6 @@ func (s *standby) Publish(topic string, key []byte, d queue.Draft, a api.Answere
 	a.Answer(api.PutResult{Err: s.refused()}) // the put was never admitted
 }
 
-// PublishAt implements api.Publisher.
 func (s *standby) PublishAt(topic string, partition int, d queue.Draft, a api.Answerer) {
 	if b := s.broker.Load(); b != nil {
 		b.publisher.PublishAt(topic, partition, d, a)
@@ -164,7 +158,6 @@ func (s *standby) refused() error {
 	return fmt.Errorf("%w, not stored: %s", outcome.ErrNotReady, s.why())
 }
 
-// Subscribe implements api.Subscribers.
 func (s *standby) Subscribe(ctx context.Context, r api.SubscribeRequest) (api.Subscription, error) {
 	if b := s.broker.Load(); b != nil {
 		return b.subscribers.Subscribe(ctx, r)

@@ -14,7 +14,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/frontend/lookup"
 )
 
-// checkMetadataEvery is the pause between checks of the metadata while the broker starts.
 const checkMetadataEvery = 2 * time.Second
 
 // startBroker starts the coordinator. If the metadata fails before the broker is registered, it waits and starts again.
@@ -86,7 +85,6 @@ func reuse(port *net.TCPListener) (*reusablePort, error) {
 	return &reusablePort{TCPListener: port}, port.SetDeadline(time.Time{})
 }
 
-// Close ends Accept.
 func (l *reusablePort) Close() error {
 	l.closed.Store(true)
 	if l.given.Load() {
@@ -95,7 +93,6 @@ func (l *reusablePort) Close() error {
 	return l.SetDeadline(time.Unix(1, 0)) // in the past
 }
 
-// Accept implements net.Listener.
 func (l *reusablePort) Accept() (net.Conn, error) {
 	c, err := l.TCPListener.Accept()
 	if err != nil && l.closed.Load() {

@@ -49,7 +49,6 @@ func (p *process) serverOptions() listen.Options {
 	}
 }
 
-// brokerOptions converts the settings into the coordinator's.
 func (p *process) brokerOptions() (coordinator.Options, error) {
 	o := p.o
 	size := o.ClusterSize()
@@ -121,7 +120,6 @@ func (p *process) stages() func(*queue.Draft) func(engine.Stages) {
 	}
 }
 
-// nodeState returns this broker's entry in the metadata.
 func (p *process) nodeState() metadata.NodeState {
 	host, _ := os.Hostname() // "" is a valid value
 	return metadata.NodeState{
@@ -180,7 +178,6 @@ func (p *process) lookupOptions() lookup.Options {
 	}
 }
 
-// lookupdChannels returns the channels of a topic at the external nsqlookupds.
 func (p *process) lookupdChannels(ctx context.Context, topic string) []string {
 	channels, err := p.lookup.Channels(ctx, topic)
 	if err != nil {

@@ -268,7 +268,7 @@ func (t *Topics) Settings(name string) (api.TopicSettings, bool) {
 	s, ok := t.catalog.Topic(name)
 	return api.TopicSettings{
 		Topic: name, ID: s.ID, Partitions: s.Partitions, ReplicationFactor: s.ReplicationFactor, MinInSync: s.MinInSync,
-		Durability: string(s.Durability), Ordered: s.Ordered, EffectiveOptions: s.Options.Effective(),
+		Durability: string(s.Durability), Ordered: s.Ordered, Effective: s.Options.Effective(),
 	}, ok
 }
 

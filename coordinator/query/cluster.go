@@ -102,7 +102,7 @@ func (d *Directory) topicViews(reported reports) []api.TopicView {
 
 func (d *Directory) topicView(name string, t metadata.TopicState, reported reports) api.TopicView {
 	v := api.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
-		EffectiveOptions: t.Options.Effective(), Owner: t.Owner}
+		Effective: t.Options.Effective(), Owner: t.Owner}
 	for n := range t.Partitions {
 		v.Partitions = append(v.Partitions, d.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, reported))
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -64,7 +65,6 @@ func Validate(op Operation) error {
 	return nil
 }
 
-// validFilter refuses the text of a filter that no broker could apply.
 func validFilter(text string) error {
 	if _, err := filter.Parse(text); err != nil {
 		return fmt.Errorf("%w: %w", outcome.ErrInvalid, err)
@@ -88,9 +88,6 @@ type SetTopic struct {
 	Durability string // "sync", "replicated"; "": unchanged
 	Options    option.Change[option.Topic]
 }
-
-// EffectiveOptions are the options that a topic has; TopicView and TopicSettings contain them.
-type EffectiveOptions = option.Effective
 
 // DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be undeleted for that time,
 // unless Now is set. BrokerByBroker says that the client asks all brokers one after the other, as nsqadmin does. A
@@ -202,4 +199,89 @@ type OrderChannel struct {
 type SetPolicy struct {
 	Topic, Channel string
 	Policy         option.Change[option.Policy]
+}
+
+// Planner reports what an operation on the placement (Balance, MoveReplica, Decommission, Drain) would change. Errors
+// as Admin.
+type Planner interface {
+	Plan(ctx context.Context, op Operation) (Plan, error)
+}
+
+// Plan is the whole change that an operation starts, as the cluster is now.
+type Plan struct {
+	Steps   []PlanStep   `json:"steps"`   // by topic and partition
+	Brokers []PlanBroker `json:"brokers"` // all of them, by name
+	Blocked []string     `json:"blocked"` // partitions that cannot be moved as requested, with the reason
+}
+
+// PlanStep is a partition that changes.
+type PlanStep struct {
+	Topic         string       `json:"topic"`
+	Partition     int          `json:"partition"`
+	Replicas      []ident.Node `json:"replicas"`
+	ReplicasAfter []ident.Node `json:"replicas_after"`
+	Leader        ident.Node   `json:"leader"`
+	LeaderAfter   ident.Node   `json:"leader_after"`
+}
+
+// PlanBroker is the load of a broker before and after.
+type PlanBroker struct {
+	Broker        ident.Node `json:"broker"`
+	Replicas      int        `json:"replicas"`
+	ReplicasAfter int        `json:"replicas_after"`
+	Leads         int        `json:"leads"`
+	LeadsAfter    int        `json:"leads_after"`
+}
+
+// Compare orders steps by topic and partition.
+func (s PlanStep) Compare(o PlanStep) int {
+	return cmp.Or(cmp.Compare(s.Topic, o.Topic), cmp.Compare(s.Partition, o.Partition))
+}
+
+// Recovery recovers a partition whose in-sync set is lost. Errors wrap ErrTopicNotFound, ErrInvalid and ErrUnavailable.
+type Recovery interface {
+	// Remains asks all replicas of a partition for their ends.
+	Remains(ctx context.Context, topic string, partition int) (Remains, error)
+	// Recover makes the replica on one broker the whole in-sync set. Other acknowledged messages are permanently lost.
+	Recover(ctx context.Context, topic string, partition int, from ident.Node) (Remains, error)
+	// Discard removes the replica on one broker that is refused because it has messages that an earlier Recover lost.
+	// Its files go to the trash, and the replica is copied again.
+	Discard(ctx context.Context, topic string, partition int, on ident.Node) error
+}
+
+// Remains lists the replicas of a partition that answer.
+type Remains struct {
+	Topic     string      `json:"topic"`
+	Partition int         `json:"partition"`
+	Leader    ident.Node  `json:"leader"` // "" if there is none
+	Epoch     ident.Epoch `json:"epoch"`
+	InSync    []Member    `json:"in_sync"`
+	Replicas  []Holding   `json:"replicas"`
+	// Outdated: a replica has a later epoch than the metadata, or has seen the end of its epoch. The metadata was
+	// restored from a backup, and its in-sync set may be wrong.
+	Outdated bool `json:"outdated,omitempty"`
+	// Refused is the reason why an unclean recovery is not possible, or not needed; "": it is the only way.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Member is a member of the in-sync set: it had everything acknowledged.
+type Member struct {
+	ident.Member
+	State string `json:"state"` // one of the states below
+}
+
+// The states of a Member.
+const (
+	MemberHere     = "here"
+	MemberReplaced = "runs with another disk"
+	MemberSilent   = "does not answer"
+)
+
+// Holding is the state on disk of a replica that answers.
+type Holding struct {
+	Node      ident.Node     `json:"node"`
+	Store     ident.StoreID  `json:"store"`
+	Epoch     ident.Epoch    `json:"epoch"`
+	Committed ident.Sequence `json:"committed_sequence"` // of committed messages, as far as the replica knows
+	End       ident.Sequence `json:"end_sequence"`
 }

@@ -387,7 +387,7 @@ type TopicView struct {
 	MinInSync         int           `json:"min_in_sync"`
 	Durability        string        `json:"durability,omitempty"` // missing: each broker's own
 	Ordered           bool          `json:"ordered"`
-	EffectiveOptions
+	option.Effective
 	Owner      string          `json:"owner,omitempty"` // the user who created it
 	Partitions []PartitionView `json:"partitions"`
 }
@@ -401,7 +401,7 @@ type TopicSettings struct {
 	MinInSync         int           `json:"min_in_sync"`
 	Durability        string        `json:"durability,omitempty"` // missing: each broker's own
 	Ordered           bool          `json:"ordered"`
-	EffectiveOptions
+	option.Effective
 }
 
 // TrashedTopic is a deleted topic that can be undeleted.
@@ -469,4 +469,35 @@ type LimitsView struct {
 	Partitions LimitView `json:"partitions"` // including the trash
 	// Channels counts the durable channels of the topic with the most of them.
 	Channels LimitView `json:"channels_of_a_topic"`
+}
+
+// Verb is the answer of a consumer to a delivery.
+type Verb string
+
+// The verbs, as FIN, REQ and TOUCH of the TCP protocol.
+const (
+	VerbFinish  Verb = "finish"
+	VerbRequeue Verb = "requeue"
+	VerbTouch   Verb = "touch"
+)
+
+// Settlement is a verb with its argument.
+type Settlement struct {
+	Verb    Verb
+	DelayMS int64 // of a requeue
+}
+
+// Receipt names one delivery of a message on a channel (Delivery.Receipt).
+type Receipt struct {
+	ID     MessageID
+	Epoch  ident.Epoch
+	Number uint64
+}
+
+// Receipts settles deliveries of clients that have no connection.
+type Receipts interface {
+	// Settle carries out a verb at the leaders of the messages, regardless of the broker that delivered them. It returns an
+	// error for each receipt: nil, ErrNotInFlight, ErrNotOwner, or one that wraps ErrTopicNotFound, ErrChannelNotFound
+	// or ErrUnavailable.
+	Settle(ctx context.Context, topic, channel string, do Settlement, list []Receipt) []error
 }

@@ -1,8 +1,18 @@
+// Package concurrency has small tools for goroutines: signals, sleeps that end with their context,
+// groups that are waited for, counts of operations in flight, a stopwatch for stalls, writes that do not
+// block. When to wait, retry or give up is the caller's choice.
+//
+// # Invariants
+//
+//  1. No goroutine and no timer outlives the Group or the context that it belongs to.
+//  2. Notify never blocks. A change between the read of the state and the wait for the next change is not lost if the
+//     goroutine took the channel before its read (Signal), or is the only receiver (Edge).
 package concurrency
 
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Signal wakes all goroutines that wait for the next change. It carries no value: a goroutine that
@@ -72,4 +82,20 @@ func (e Edge) Notify() {
 	case e <- struct{}{}:
 	default:
 	}
+}
+
+// Sleep sleeps for d. It returns false if ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) bool { return SleepUntil(ctx, nil, d) }
+
+// SleepUntil sleeps for d, or until changed is closed or sends a value. It returns false if ctx ends first.
+func SleepUntil(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-changed:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }

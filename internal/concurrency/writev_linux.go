@@ -4,7 +4,6 @@ import "golang.org/x/sys/unix"
 
 const supported = true
 
-// writev makes one writev(2) call on a nonblocking socket.
 func writev(fd int, parts [][]byte) int {
 	n, err := unix.Writev(fd, parts)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// file reads the TOML file of --config or $NSQD_CONFIG.
 func (l *loader) file() {
 	path := ""
 	if texts := l.given["config"]; len(texts) > 0 {

@@ -147,7 +147,6 @@ func (l *loader) deriveMembers(o *Options) {
 	imply(l, "etcd-initial-cluster", &o.EtcdInitialCluster, strings.Join(members, ","))
 }
 
-// imply sets a setting that was not given.
 func imply(l *loader, flag string, setting *string, value string) {
 	if _, given := l.given[flag]; given {
 		return

@@ -78,7 +78,6 @@ func Load(src Source) (o Options, warnings []string, err error) {
 	return l.options, l.warnings, nil
 }
 
-// load runs a loader over all sources.
 func load(src Source) (*loader, error) {
 	l := &loader{src: src, options: Defaults(), given: map[string][]string{}, origin: map[string]origin{}}
 	if err := l.flags(); err != nil {
@@ -168,10 +167,8 @@ type noted struct {
 	s setting
 }
 
-// String implements flag.Value.
 func (n *noted) String() string { return "" }
 
-// Set implements flag.Value.
 func (n *noted) Set(text string) error {
 	if !n.s.isList() {
 		delete(n.l.given, n.s.flag) // the last flag of a name counts
@@ -180,7 +177,6 @@ func (n *noted) Set(text string) error {
 	return nil
 }
 
-// IsBoolFlag reports whether the flag needs no value.
 func (n *noted) IsBoolFlag() bool { return n.s.isBool() }
 
 func (l *loader) note(s setting, from origin, texts ...string) {
@@ -222,7 +218,6 @@ func (l *loader) unknownVariables(environ []string) {
 	}
 }
 
-// apply parses the recorded texts.
 func (l *loader) apply() {
 	for s := range settings(&l.options) {
 		texts, ok := l.given[s.flag]
@@ -237,4 +232,43 @@ func (l *loader) apply() {
 			l.faults.add(from.kind, "%s=%s: %v", from.name, redact.Addresses(texts), err) // never a secret: a secret accepts any text
 		}
 	}
+}
+
+// Nearest returns the name that a mistyped one probably means: at most a third of its letters differ. "" = none.
+func Nearest(typed string, names []string) string {
+	best, distance := "", len(typed)/3+1
+	for _, name := range names {
+		if d := edits(typed, name); d < distance {
+			best, distance = name, d
+		}
+	}
+	return best
+}
+
+// edits counts the letters to insert, delete or replace between two names.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func meant(typed, prefix string, names []string) string {
+	if name := Nearest(typed, names); name != "" {
+		return "; did you mean " + prefix + name + "?"
+	}
+	return ""
 }

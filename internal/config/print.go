@@ -79,7 +79,6 @@ func (o Options) Changed() []string {
 	return lines
 }
 
-// sourceOf returns the source of the effective value.
 func (l *loader) sourceOf(s setting) string {
 	from, ok := l.origin[s.flag]
 	switch {
@@ -91,7 +90,6 @@ func (l *loader) sourceOf(s setting) string {
 	return "default"
 }
 
-// line returns the setting as a line of the file.
 func (s setting) line() (string, error) {
 	value := s.public()
 	switch v := value.(type) {
@@ -122,7 +120,6 @@ func (s setting) public() any {
 	return s.value.Interface()
 }
 
-// limits returns the permitted values of a number or duration.
 func (s setting) limits() string {
 	switch {
 	case s.min != "" && s.max != "":

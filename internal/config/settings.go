@@ -89,12 +89,10 @@ func machineDefault(value string) string {
 	return fmt.Sprint(crc32.ChecksumIEEE(sum[:]) % 1024)
 }
 
-// isBool reports whether the flag needs no value.
 func (s setting) isBool() bool {
 	return s.value.Kind() == reflect.Bool || s.value.Type() == reflect.TypeFor[TLSRequired]()
 }
 
-// isList reports whether the flag may be repeated.
 func (s setting) isList() bool { return s.value.Kind() == reflect.Slice }
 
 // Defaults returns the options of a broker without any configuration.

@@ -32,7 +32,6 @@ func (s setting) set(text string) error {
 	return nil
 }
 
-// add appends the elements between commas to a list.
 func (s setting) add(text string) error {
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item == "" {
@@ -97,7 +96,6 @@ func parseTLSRequired(text string) (TLSRequired, error) {
 	return TLSRequired(strconv.FormatBool(b)), nil
 }
 
-// check applies the limits in the tags.
 func (s setting) check(v reflect.Value) error {
 	if s.oneof != nil && !slices.Contains(s.oneof, v.String()) {
 		return fmt.Errorf("must be one of %s", strings.Join(nonEmpty(s.oneof), ", "))

@@ -74,7 +74,6 @@ func (k Kind) Parse(text string) (int64, error) {
 	return n, nil
 }
 
-// parseDuration reads a duration as milliseconds.
 func parseDuration(text string) (int64, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
@@ -86,7 +85,6 @@ func parseDuration(text string) (int64, error) {
 	return d.Milliseconds(), nil
 }
 
-// show returns a number of this kind for a person.
 func (k Kind) show(n int64) string {
 	if k == Duration {
 		return (time.Duration(n) * time.Millisecond).String()

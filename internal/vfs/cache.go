@@ -19,7 +19,6 @@ type Cache struct {
 	}
 }
 
-// handle is an open file. The cache's lock guards it.
 type handle struct {
 	File
 	name    string

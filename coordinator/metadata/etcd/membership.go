@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // leavePause is the pause between two attempts: etcd refuses to remove a member that has been connected for less than 5 s.
@@ -36,11 +37,11 @@ func (s *Server) Leave(ctx context.Context) error {
 	}
 }
 
-// RemoveMember permanently removes another member from the cluster, if it exists. etcd refuses a removal that would leave the
+// Remove permanently removes another member from the cluster, if it exists. etcd refuses a removal that would leave the
 // running members without a majority.
-func (s *Server) RemoveMember(ctx context.Context, name string) error {
+func (s *Server) Remove(ctx context.Context, name ident.Node) error {
 	members := s.etcd.Server.Cluster().Members()
-	at := slices.IndexFunc(members, func(m *membership.Member) bool { return m.Name == name })
+	at := slices.IndexFunc(members, func(m *membership.Member) bool { return m.Name == string(name) })
 	if at < 0 {
 		return nil
 	}
@@ -99,8 +100,8 @@ func ForceNewCluster(ctx context.Context, o Options) (*Server, error) {
 //
 // A wrong notification only costs the live leader its leadership: raft elects safely at any time. The messages are raft's own,
 // for a leader that transfers its leadership and for one whose death is detected elsewhere.
-func (s *Server) NotifyDeath(ctx context.Context, name string) error {
-	dead, first := s.successor(name)
+func (s *Server) NotifyDeath(ctx context.Context, name ident.Node) error {
+	dead, first := s.successor(string(name))
 	if dead == raft.None || dead != uint64(s.etcd.Server.Leader()) {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
@@ -19,9 +20,9 @@ func TestNotifyDeathOfTheLeader(t *testing.T) {
 	members, servers := steady(t, 3)
 	leader, rest := leaderOf(t, servers)
 	name := func(s *etcd.Server) string { return members[slices.Index(servers, s)].Name }
-	require.NoError(t, rest[0].NotifyDeath(t.Context(), name(rest[1])))
+	require.NoError(t, rest[0].NotifyDeath(t.Context(), ident.Node(name(rest[1]))))
 	require.NoError(t, rest[0].NotifyDeath(t.Context(), "unknown"))
-	require.NoError(t, leader.NotifyDeath(t.Context(), name(leader)), "itself")
+	require.NoError(t, leader.NotifyDeath(t.Context(), ident.Node(name(leader))), "itself")
 	require.True(t, leader.Leads())
 
 	// The first of the others is elected only if it lacks no entry.
@@ -36,7 +37,7 @@ func TestNotifyDeathOfTheLeader(t *testing.T) {
 	leader.Crash()
 	var notified sync.WaitGroup
 	for _, s := range rest {
-		notified.Go(func() { require.NoError(t, s.NotifyDeath(t.Context(), name(leader))) })
+		notified.Go(func() { require.NoError(t, s.NotifyDeath(t.Context(), ident.Node(name(leader)))) })
 	}
 	notified.Wait()
 	ctx, cancel := context.WithTimeout(t.Context(), longElection*3/4)
@@ -61,7 +62,7 @@ func TestLearnerDoesNotSucceed(t *testing.T) {
 
 	// The leader that still runs may win its leadership back before it grants its vote.
 	wait.Until(t, func() bool {
-		return rest[0].NotifyDeath(ctx, members[slices.Index(servers, leader)].Name) == nil && rest[0].Leads()
+		return rest[0].NotifyDeath(ctx, ident.Node(members[slices.Index(servers, leader)].Name)) == nil && rest[0].Leads()
 	}, "the voter leads")
 	crashAll(servers...)
 }

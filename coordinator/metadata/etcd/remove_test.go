@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
@@ -19,18 +20,18 @@ func TestRemovedMemberDoesNotCount(t *testing.T) {
 	t.Parallel()
 	members, servers := startThree(t)
 	ctx := wait.Context(t)
-	require.NoError(t, servers[0].RemoveMember(ctx, "unknown"))
-	require.Error(t, servers[0].RemoveMember(ctx, members[0].Name), "itself")
+	require.NoError(t, servers[0].Remove(ctx, "unknown"))
+	require.Error(t, servers[0].Remove(ctx, ident.Node(members[0].Name)), "itself")
 	servers[2].Stop()
 	wait.Until(t, func() bool {
 		ctx, cancel := context.WithTimeout(ctx, attempt)
 		defer cancel()
-		return servers[0].RemoveMember(ctx, members[2].Name) == nil
+		return servers[0].Remove(ctx, ident.Node(members[2].Name)) == nil
 	}, "the member is removed")
 	list, err := client(t, servers[1]).MemberList(ctx)
 	require.NoError(t, err)
 	require.Len(t, list.Members, 2)
-	require.NoError(t, servers[0].RemoveMember(ctx, members[2].Name), "again")
+	require.NoError(t, servers[0].Remove(ctx, ident.Node(members[2].Name)), "again")
 
 	removed := start(t, members[2])
 	require.ErrorIs(t, removed.Wait(ctx), etcd.ErrRemoved)

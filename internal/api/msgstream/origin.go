@@ -53,7 +53,6 @@ func parseOrigin(text string) (o Origin, ok bool) {
 	return Origin{Cluster: rest, TopicID: ident.TopicID(id), Partition: uint16(p), Sequence: n, Channel: channel}, true
 }
 
-// cutLast cuts a text at its last colon.
 func cutLast(text string) (before, after string, found bool) {
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
@@ -122,7 +121,6 @@ func WithOrigin(header []byte, o Origin) []byte {
 // headerOnlyChannel is nsqd.HeaderOnlyChannel, which this layer does not import.
 const headerOnlyChannel = "##only_channel"
 
-// without encodes an object without the named fields.
 func without(fields map[string]json.RawMessage, named []string) []byte {
 	for i := 0; i < len(named); i += 2 {
 		delete(fields, named[i])

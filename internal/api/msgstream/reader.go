@@ -126,7 +126,6 @@ func (r *Reader) raw() (kind recordKind, size int64, err error) {
 	return recordKind(head[0]), headSize + length + sumSize, nil
 }
 
-// decode decodes the payload, and checks the order of the records.
 func (r *Reader) decode(kind recordKind) (x Record, err error) {
 	payload := r.payload.Bytes()
 	switch {

@@ -43,7 +43,6 @@ func (d *digests) add(m *Message) {
 	_, _ = x.hash.Write(m.Body)
 }
 
-// end is the last record of a stream with these messages.
 func (d *digests) end() End {
 	e := End{Messages: d.messages, BodyBytes: d.bytes, Partitions: []PartitionEnd{}}
 	for _, n := range slices.Sorted(maps.Keys(d.of)) {

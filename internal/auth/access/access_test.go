@@ -105,12 +105,12 @@ func TestRights(t *testing.T) {
 		want  access.Right // on topic t.1; of Discover the bit stands for it
 	}{
 		{"nothing", func(string) error { return nil }, 0},
-		{"writer", func(n string) error { return r.GrantTopic(ctx, n, "t.*", access.Publish) }, access.Publish | access.Discover},
-		{"reader", func(n string) error { return r.GrantTopic(ctx, n, "t.*", access.Consume) }, access.Consume | access.Discover},
-		{"keeper", func(n string) error { return r.GrantTopic(ctx, n, "t.*", access.Administer) }, access.Administer | access.Discover},
-		{"elsewhere", func(n string) error { return r.GrantTopic(ctx, n, "u.*", access.Consume) }, 0},
-		{"watcher", func(n string) error { return r.GrantCluster(ctx, n, access.Observe) }, access.Observe | access.Discover},
-		{"chief", func(n string) error { return r.GrantCluster(ctx, n, access.AdministerCluster) },
+		{"writer", func(n string) error { return r.Grant(ctx, n, "t.*", access.Publish) }, access.Publish | access.Discover},
+		{"reader", func(n string) error { return r.Grant(ctx, n, "t.*", access.Consume) }, access.Consume | access.Discover},
+		{"keeper", func(n string) error { return r.Grant(ctx, n, "t.*", access.Administer) }, access.Administer | access.Discover},
+		{"elsewhere", func(n string) error { return r.Grant(ctx, n, "u.*", access.Consume) }, 0},
+		{"watcher", func(n string) error { return r.Grant(ctx, n, "", access.Observe) }, access.Observe | access.Discover},
+		{"chief", func(n string) error { return r.Grant(ctx, n, "", access.AdministerCluster) },
 			access.Publish | access.Consume | access.Administer | access.Observe | access.AdministerCluster | access.Discover},
 	} {
 		token, err := r.Create(ctx, access.NewUser{Name: row.name})
@@ -133,10 +133,10 @@ func TestAnonymousHasWhatIsGrantedToIt(t *testing.T) {
 	token, err := r.Create(ctx, access.NewUser{Name: access.AnonymousUser})
 	require.NoError(t, err)
 	require.Empty(t, token)
-	require.NoError(t, r.GrantCluster(ctx, access.AnonymousUser, access.Observe))
+	require.NoError(t, r.Grant(ctx, access.AnonymousUser, "", access.Observe))
 	require.True(t, r.Policy().Allow(access.Identity{}, access.Observe, ""))
 	require.False(t, r.Policy().Allow(access.Identity{}, access.Publish, "t"))
-	require.ErrorIs(t, r.GrantCluster(ctx, access.AnonymousUser, access.AdministerCluster), access.ErrInvalid)
+	require.ErrorIs(t, r.Grant(ctx, access.AnonymousUser, "", access.AdministerCluster), access.ErrInvalid)
 }
 
 // TestTokens: a token holds until it is rotated or its user is deleted.
@@ -193,7 +193,7 @@ func TestTheLastAdministratorStays(t *testing.T) {
 	_, err := r.Create(ctx, access.NewUser{Name: "root", Admin: true})
 	require.NoError(t, err)
 	require.ErrorIs(t, r.Delete(ctx, "root"), access.ErrLastAdministrator)
-	require.ErrorIs(t, r.RevokeCluster(ctx, "root", access.AdministerCluster), access.ErrLastAdministrator)
+	require.ErrorIs(t, r.Revoke(ctx, "root", "", access.AdministerCluster), access.ErrLastAdministrator)
 	require.ErrorIs(t, r.Delete(ctx, access.BootstrapUser), access.ErrNoUser)
 	_, err = r.Create(ctx, access.NewUser{Name: "second", Admin: true})
 	require.NoError(t, err)
@@ -225,12 +225,12 @@ func TestRevoke(t *testing.T) {
 	require.NoError(t, err)
 	id, err := r.Verify(token)
 	require.NoError(t, err)
-	require.NoError(t, r.GrantTopic(ctx, "w", "t", access.Publish|access.Consume))
-	require.NoError(t, r.RevokeTopic(ctx, "w", "t", access.Publish))
+	require.NoError(t, r.Grant(ctx, "w", "t", access.Publish|access.Consume))
+	require.NoError(t, r.Revoke(ctx, "w", "t", access.Publish))
 	require.False(t, r.Policy().Allow(id, access.Publish, "t"))
 	require.True(t, r.Policy().Allow(id, access.Consume, "t"))
-	require.ErrorIs(t, r.GrantTopic(ctx, "w", "a b", access.Publish), access.ErrInvalid)
-	require.ErrorIs(t, r.GrantTopic(ctx, "nobody", "t", access.Publish), access.ErrNoUser)
+	require.ErrorIs(t, r.Grant(ctx, "w", "a b", access.Publish), access.ErrInvalid)
+	require.ErrorIs(t, r.Grant(ctx, "nobody", "t", access.Publish), access.ErrNoUser)
 }
 
 // TestACheckAllocatesNothing is invariant of the way of a put.
@@ -245,8 +245,8 @@ func checked(t testing.TB) (*access.Registry, access.Identity) {
 	require.NoError(t, err)
 	token, err := r.Create(t.Context(), access.NewUser{Name: "w"})
 	require.NoError(t, err)
-	require.NoError(t, r.GrantTopic(t.Context(), "w", "logs.*", access.Publish))
-	require.NoError(t, r.GrantTopic(t.Context(), "w", "orders.*", access.Publish))
+	require.NoError(t, r.Grant(t.Context(), "w", "logs.*", access.Publish))
+	require.NoError(t, r.Grant(t.Context(), "w", "orders.*", access.Publish))
 	id, err := r.Verify(token)
 	require.NoError(t, err)
 	require.True(t, r.Policy().Allow(id, access.Publish, "orders.eu.1"))
@@ -276,7 +276,7 @@ func TestQuotaOfAUser(t *testing.T) {
 	require.NoError(t, r.SetQuota(ctx, "shop", access.QuotaChange{Topics: &topics, PutRate: &rate}))
 	require.NoError(t, r.SetQuota(ctx, "shop", access.QuotaChange{Channels: &channels}))
 	require.NoError(t, r.SetQuota(ctx, access.AnonymousUser, access.QuotaChange{Topics: &channels}))
-	require.NoError(t, r.GrantTopic(ctx, "shop", "t", access.Publish), "another change keeps it")
+	require.NoError(t, r.Grant(ctx, "shop", "t", access.Publish), "another change keeps it")
 	id, err := r.Verify(token)
 	require.NoError(t, err)
 	want := access.Quota{Topics: 3, Partitions: 10_000, Channels: 5, PutRate: 700} // with the default of what is not set

@@ -158,7 +158,6 @@ func (p *Policy) Quota(id Identity) Quota {
 	return Quota{}
 }
 
-// user is the name of the user whose rights an identity has.
 func (i Identity) user() string {
 	if i.Kind == Anonymous {
 		return AnonymousUser

@@ -80,7 +80,6 @@ func (r *Registry) Watch(ctx context.Context, store metadata.Store) {
 	}
 }
 
-// apply applies one change of the metadata.
 func (r *Registry) apply(c metadata.Change) {
 	var read []*User
 	for _, e := range c.Puts {
@@ -112,7 +111,6 @@ func (r *Registry) apply(c metadata.Change) {
 	r.publishLocked()
 }
 
-// publishLocked makes the entries the policy.
 func (r *Registry) publishLocked() {
 	p := &Policy{users: maps.Clone(r.mu.entries)}
 	p.enforced = len(p.users) > 0 || r.Always()
@@ -222,42 +220,32 @@ func (r *Registry) Delete(ctx context.Context, name string) error {
 	return r.replace(ctx, u, 0, metadata.Put{Key: r.o.Keys.User(name), Delete: true})
 }
 
-// GrantTopic adds rights on the topics of a pattern.
-func (r *Registry) GrantTopic(ctx context.Context, name string, topic Pattern, rights Right) error {
-	if !topic.Valid() {
+// Grant adds rights on the topics of a pattern, or on the cluster if topic is "".
+func (r *Registry) Grant(ctx context.Context, name string, topic Pattern, rights Right) error {
+	switch {
+	case topic == "" && rights&^clusterRights != 0, topic != "" && !topic.Valid():
 		return fmt.Errorf("%w: pattern %q", ErrInvalid, topic)
+	case name == AnonymousUser && rights&AdministerCluster != 0:
+		return fmt.Errorf("%w: %s is every client without credentials", ErrInvalid, name)
 	}
 	return r.change(ctx, name, func(u *User) error {
-		if u.Grants = u.granted(topic, rights); len(u.Grants) > maxGrants {
+		if topic == "" {
+			u.Cluster |= rights
+		} else if u.Grants = u.granted(topic, rights); len(u.Grants) > maxGrants {
 			return fmt.Errorf("%w: %s has the maximum of %d patterns", ErrInvalid, name, maxGrants)
 		}
 		return nil
 	})
 }
 
-// RevokeTopic removes rights on exactly this pattern.
-func (r *Registry) RevokeTopic(ctx context.Context, name string, topic Pattern, rights Right) error {
+// Revoke removes rights on exactly this pattern, or on the cluster if topic is "". The last administrator stays one.
+func (r *Registry) Revoke(ctx context.Context, name string, topic Pattern, rights Right) error {
 	return r.change(ctx, name, func(u *User) error {
-		u.Grants = u.revoked(topic, rights)
-		return nil
-	})
-}
-
-// GrantCluster adds rights on the cluster.
-func (r *Registry) GrantCluster(ctx context.Context, name string, rights Right) error {
-	if name == AnonymousUser && rights&AdministerCluster != 0 {
-		return fmt.Errorf("%w: %s is every client without credentials", ErrInvalid, name)
-	}
-	return r.change(ctx, name, func(u *User) error {
-		u.Cluster |= rights
-		return nil
-	})
-}
-
-// RevokeCluster removes rights on the cluster. The last administrator stays one.
-func (r *Registry) RevokeCluster(ctx context.Context, name string, rights Right) error {
-	return r.change(ctx, name, func(u *User) error {
-		u.Cluster &^= rights
+		if topic == "" {
+			u.Cluster &^= rights
+		} else {
+			u.Grants = u.revoked(topic, rights)
+		}
 		return nil
 	})
 }
@@ -299,7 +287,6 @@ func (r *Registry) find(name string) (*User, error) {
 	return nil, ErrNoUser
 }
 
-// change writes a changed copy of a user.
 func (r *Registry) change(ctx context.Context, name string, by func(*User) error) error {
 	u, err := r.find(name)
 	if err != nil {
@@ -344,7 +331,6 @@ func (r *Registry) commit(ctx context.Context, compare []metadata.Compare, put m
 	return nil
 }
 
-// seen reports whether the watch has come to a revision.
 func (r *Registry) seen(revision int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,7 +30,6 @@ type grantState struct {
 // ErrInvalid means that a name, a pattern or a right is malformed.
 var ErrInvalid = errors.New("access: invalid argument")
 
-// encode writes a user as the value of its key.
 func (u *User) encode() []byte {
 	s := state{V: metadata.Version, Certificate: u.Certificate, Hash: u.Hash, TokenID: u.TokenID, Cluster: u.Cluster.String(), Quota: u.Quota}
 	if u.Cluster == 0 {
@@ -66,7 +65,6 @@ func decodeUser(name string, e metadata.Entry) (*User, error) {
 	return u, nil
 }
 
-// validName checks the name of a new user.
 func validName(name string) error {
 	switch {
 	case !api.ValidName(name) || strings.ContainsRune(name, '#'):
@@ -77,7 +75,6 @@ func validName(name string) error {
 	return nil
 }
 
-// granted returns the grants of u with further rights on a pattern.
 func (u *User) granted(topic Pattern, rights Right) []Grant {
 	grants := slices.Clone(u.Grants)
 	if i := slices.IndexFunc(grants, func(g Grant) bool { return g.Topic == topic }); i >= 0 {
@@ -87,7 +84,6 @@ func (u *User) granted(topic Pattern, rights Right) []Grant {
 	return append(grants, Grant{Topic: topic, Rights: rights})
 }
 
-// revoked returns the grants without some rights on exactly this pattern.
 func (u *User) revoked(topic Pattern, rights Right) (grants []Grant) {
 	for _, g := range u.Grants {
 		if g.Topic == topic {

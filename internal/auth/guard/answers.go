@@ -110,7 +110,6 @@ func (a *answers) ask(ctx context.Context, r authd.Request) (*answer, error) {
 	return known, nil
 }
 
-// keep finds or adds the answer about a client.
 func (a *answers) keep(r authd.Request) *answer {
 	sum := a.sum(r)
 	a.mu.Lock()
@@ -234,7 +233,6 @@ func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*au
 
 var errUnanswered = fmt.Errorf("%w: %w", ErrUnanswered, ErrAuthService)
 
-// settle records the result of a query.
 func (a *answers) settle(ctx context.Context, of *answer, next *authd.State, err error) (*authd.State, error) {
 	now := time.Now()
 	of.mu.Lock()

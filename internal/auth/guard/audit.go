@@ -2,7 +2,13 @@ package guard
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,9 +55,9 @@ type Audit struct {
 	file *AuditFile // nil = none
 	mu   struct {
 		sync.Mutex
-		actions ring
-		implied ring
-		second  int64 // in which refused were counted
+		actions []Entry // the last auditKept, oldest first
+		implied []Entry // as actions: topics created by puts must not displace the actions
+		second  int64   // in which refused were counted
 		refused int
 		omitted int
 		unsaved int // entries that are not in the file, since the last one that is
@@ -125,18 +131,19 @@ func (a *Audit) keep(e *Entry) bool {
 }
 
 func (a *Audit) addLocked(e *Entry) {
+	list := &a.mu.actions
 	if e.Implied {
-		a.mu.implied.add(e)
-	} else {
-		a.mu.actions.add(e)
+		list = &a.mu.implied
+	}
+	if *list = append(*list, *e); len(*list) > auditKept {
+		*list = slices.Delete(*list, 0, 1)
 	}
 }
 
-// Entries lists the last actions, and at most as many implied ones, oldest first. They are stored separately: topics created by
-// puts must not displace the actions.
+// Entries lists the last actions, and at most as many implied ones, oldest first.
 func (a *Audit) Entries() []Entry {
 	a.mu.Lock()
-	all := append(a.mu.actions.list(), a.mu.implied.list()...)
+	all := append(append([]Entry{}, a.mu.actions...), a.mu.implied...) // never nil: JSON has [] and not null
 	a.mu.Unlock()
 	slices.SortStableFunc(all, func(x, y Entry) int { return x.Time.Compare(y.Time) })
 	return all
@@ -146,28 +153,118 @@ func (a *Audit) Entries() []Entry {
 func (a *Audit) Restore(past []Entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	actions, implied := a.mu.actions.list(), a.mu.implied.list()
-	a.mu.actions, a.mu.implied = ring{}, ring{}
-	for _, e := range slices.Concat(past, actions, implied) {
+	all := slices.Concat(past, a.mu.actions, a.mu.implied)
+	a.mu.actions, a.mu.implied = nil, nil
+	for _, e := range all {
 		a.addLocked(&e)
 	}
 }
 
-// ring has the last auditKept entries.
-type ring struct {
-	entries []Entry
-	next    int
-}
-
-func (r *ring) add(e *Entry) {
-	if len(r.entries) < auditKept {
-		r.entries = append(r.entries, *e)
-		return
+// AuditFile appends JSON lines to a file that only the broker's user may read. If the file was renamed or removed, the next entry
+// creates it again: logrotate needs neither a signal nor copytruncate.
+type AuditFile struct {
+	path string
+	mu   struct {
+		sync.Mutex
+		file *os.File // nil after a failure, until the next entry
+		info os.FileInfo
 	}
-	r.entries[r.next] = *e
-	r.next = (r.next + 1) % auditKept
 }
 
-func (r *ring) list() []Entry {
-	return append(append([]Entry{}, r.entries[r.next:]...), r.entries[:r.next]...) // never nil: JSON has [] and not null
+// OpenAuditFile opens or creates the file.
+func OpenAuditFile(path string) (*AuditFile, error) {
+	a := &AuditFile{path: path}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a, a.openLocked()
+}
+
+// Write appends one line. An error does not change the lines before it.
+func (a *AuditFile) Write(line []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.followLocked(); err != nil {
+		return err
+	}
+	if _, err := a.mu.file.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("audit file: %w", err)
+	}
+	return nil
+}
+
+// followLocked reopens the file if its name belongs to another file, or to none.
+func (a *AuditFile) followLocked() error {
+	if a.mu.file == nil {
+		return a.openLocked()
+	}
+	now, err := os.Stat(a.path)
+	switch {
+	case err == nil && os.SameFile(now, a.mu.info):
+		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("audit file: %w", err)
+	}
+	_ = a.mu.file.Close() // every line was written
+	a.mu.file = nil
+	return a.openLocked()
+}
+
+func (a *AuditFile) openLocked() error {
+	file, err := os.OpenFile(a.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("audit file: %w", err)
+	}
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() && info.Mode().Perm() != 0o600 {
+		err = file.Chmod(0o600)
+	}
+	if err != nil {
+		_ = file.Close()
+		return fmt.Errorf("audit file: %w", err)
+	}
+	a.mu.file, a.mu.info = file, info
+	return nil
+}
+
+// Close closes the file.
+func (a *AuditFile) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.file == nil {
+		return nil
+	}
+	err := a.mu.file.Close()
+	a.mu.file = nil
+	return err
+}
+
+// clip makes a stranger's text short, and harmless for a terminal. The copy does not reference the request's bytes.
+func clip(text string) string {
+	return api.Printable(strings.Clone(text[:min(len(text), maxText)]))
+}
+
+// maxArgument bounds each argument of a long query in the audit, in bytes.
+const maxArgument = 128
+
+// Query is a query string for the audit. In a long one the arguments in names come first, and each is truncated separately: a
+// client could hide the topic behind other arguments otherwise.
+func Query(raw string, names []string) string {
+	if len(raw) <= maxText {
+		return raw
+	}
+	values, _ := url.ParseQuery(raw) // the endpoint refuses a malformed query
+	var parts []string
+	for _, name := range names {
+		if values.Has(name) {
+			parts = append(parts, cutOff(name+"="+url.QueryEscape(values.Get(name))))
+		}
+	}
+	return strings.Join(append(parts, cutOff(raw)), "&")
+}
+
+func cutOff(text string) string {
+	if len(text) <= maxArgument {
+		return text
+	}
+	return text[:maxArgument] + "…"
 }

@@ -29,7 +29,6 @@ type cookies struct {
 	of map[[sha256.Size]byte]*signedIn
 }
 
-// signedIn is one sign-in.
 type signedIn struct {
 	session *Session
 	expires time.Time

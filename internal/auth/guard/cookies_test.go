@@ -184,7 +184,7 @@ func TestASignInEndsWithItsCredentials(t *testing.T) {
 	} {
 		token, err := r.Create(t.Context(), access.NewUser{Name: "shop"})
 		require.NoError(t, err)
-		require.NoError(t, r.GrantTopic(t.Context(), "shop", "t", access.Publish))
+		require.NoError(t, r.Grant(t.Context(), "shop", "t", access.Publish))
 		_, cookie, _, err := g.SignIn(t.Context(), from("192.0.2.1", token))
 		require.NoError(t, err)
 		s, _, err := g.ByCookie(cookie, guard.Credentials{Address: "192.0.2.1:4"})

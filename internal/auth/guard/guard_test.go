@@ -132,7 +132,7 @@ func TestOrderOfADecision(t *testing.T) {
 	s, err = g.Login(t.Context(), from("192.0.2.1", token))
 	require.NoError(t, err)
 	require.ErrorIs(t, s.Allow(t.Context(), publish), guard.ErrDenied)
-	require.NoError(t, r.GrantTopic(t.Context(), "w", "t", access.Publish))
+	require.NoError(t, r.Grant(t.Context(), "w", "t", access.Publish))
 	require.NoError(t, s.Allow(t.Context(), publish), "a grant counts at once")
 	require.NoError(t, r.Delete(t.Context(), "w"))
 	require.ErrorIs(t, s.Allow(t.Context(), publish), guard.ErrDenied, "and so does a deletion")
@@ -172,7 +172,7 @@ func TestACertificateMustBeVerified(t *testing.T) {
 	r, _ := users(t)
 	_, err := r.Create(t.Context(), access.NewUser{Name: "machine", Certificate: true})
 	require.NoError(t, err)
-	require.NoError(t, r.GrantTopic(t.Context(), "machine", "t", access.Publish))
+	require.NoError(t, r.Grant(t.Context(), "machine", "t", access.Publish))
 	g := guard.New(guard.Options{Users: r, Log: quiet()})
 	need := guard.Need{Right: access.Publish, Topic: "t"}
 	c := guard.Credentials{Address: "192.0.2.1:1", TLS: true, CommonName: "machine"}

@@ -101,9 +101,9 @@ func identities(t *testing.T) (*guard.Guard, *access.Registry, []identity) {
 		token, err := r.Create(t.Context(), access.NewUser{Name: u.name})
 		require.NoError(t, err)
 		if u.right == access.Observe {
-			require.NoError(t, r.GrantCluster(t.Context(), u.name, u.right))
+			require.NoError(t, r.Grant(t.Context(), u.name, "", u.right))
 		} else {
-			require.NoError(t, r.GrantTopic(t.Context(), u.name, "t", u.right))
+			require.NoError(t, r.Grant(t.Context(), u.name, "t", u.right))
 		}
 		columns = append(columns, identity{u.name, token})
 	}
@@ -219,7 +219,7 @@ func TestAPolicyNeedsTheRightToItsDeadLetterTopic(t *testing.T) {
 	require.Equal(t, "administer", columns[4].name)
 	require.NotEqual(t, http.StatusForbidden, status("max_attempts=3"))
 	require.Equal(t, http.StatusForbidden, status("dead_letter_topic=u"))
-	require.NoError(t, r.GrantTopic(t.Context(), "administer", "u", access.Publish))
+	require.NoError(t, r.Grant(t.Context(), "administer", "u", access.Publish))
 	require.NotEqual(t, http.StatusForbidden, status("dead_letter_topic=u"))
 }
 
@@ -316,7 +316,7 @@ func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, status("consume", ""))
 	_, err := users.Create(t.Context(), access.NewUser{Name: access.AnonymousUser})
 	require.NoError(t, err)
-	require.NoError(t, users.GrantTopic(t.Context(), access.AnonymousUser, "t", access.Publish))
+	require.NoError(t, users.Grant(t.Context(), access.AnonymousUser, "t", access.Publish))
 	require.Equal(t, http.StatusOK, status("anonymous", `{"k":"v"}`))
 	require.Equal(t, http.StatusUnauthorized, status("anonymous", `{"##only_channel":"c"}`), "with a login it may")
 }

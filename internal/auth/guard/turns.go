@@ -38,7 +38,6 @@ type turns struct {
 	of     map[string]*line // by network
 }
 
-// line has the logins of one address.
 type line struct {
 	asking   chan struct{} // seats of the address; the channel keeps the order of those that wait
 	logins   int           // that wait, or run

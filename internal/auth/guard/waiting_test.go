@@ -33,13 +33,13 @@ func TestARevocationEndsWaitingRequests(t *testing.T) {
 		})
 		for n, revoke := range []func(name string) error{
 			func(name string) error { return r.Delete(t.Context(), name) },
-			func(name string) error { return r.RevokeTopic(t.Context(), name, "t", access.Consume) },
+			func(name string) error { return r.Revoke(t.Context(), name, "t", access.Consume) },
 			func(name string) error { _, err := r.Rotate(t.Context(), name); return err },
 		} {
 			name := []string{"deleted", "revoked", "rotated"}[n]
 			token, err := r.Create(t.Context(), access.NewUser{Name: name})
 			require.NoError(t, err)
-			require.NoError(t, r.GrantTopic(t.Context(), name, "t", access.Consume))
+			require.NoError(t, r.Grant(t.Context(), name, "t", access.Consume))
 			ended := make(chan *httptest.ResponseRecorder, 2)
 			for _, accept := range []string{httpJSON, httpStream} {
 				target := "/v1/consume?topic=t&channel=" + name

@@ -133,7 +133,6 @@ func (s Share) Release(u Use, bytes int) {
 	}
 }
 
-// fitsLocked reports whether an owner may have bytes more.
 func (b *Budget) fitsLocked(o *owner, bytes int64) bool {
 	free := b.size - b.mu.used
 	return bytes <= free && (o == nil || o.used == 0 || o.used+bytes <= (free-bytes)/2)
@@ -217,7 +216,6 @@ func (b *Budget) leave(name string, c *claim, place *list.Element) bool {
 	return false
 }
 
-// restLocked removes an owner without claims from the queue.
 func (b *Budget) restLocked(o *owner) {
 	if o.claims.Len() == 0 && o.waits() {
 		b.mu.queue.Remove(o.place)

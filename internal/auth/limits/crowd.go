@@ -16,7 +16,6 @@ type Crowd[T any] struct {
 	ranks   []*list.List // ranks[n]: the networks that have n members, in the order in which they came to that number; the last one is not empty, unless the crowd is
 }
 
-// network has the members of one network.
 type network[T any] struct {
 	from    netip.Prefix
 	members list.List     // of *Member[T], the oldest first

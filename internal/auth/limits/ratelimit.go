@@ -13,13 +13,11 @@ type Rate struct{ Messages, Bytes int64 }
 // maxBurst bounds a bucket, so that it fits an int on every platform.
 const maxBurst = 1 << 30
 
-// limiter is the pair of buckets of one limit.
 type limiter struct {
 	limit           Rate
 	messages, bytes *rate.Limiter // nil = no limit
 }
 
-// bucket holds one second's worth.
 func bucket(perSecond int64) *rate.Limiter {
 	if perSecond <= 0 {
 		return nil

@@ -55,10 +55,10 @@ var userRoutes = []Route{
 	get("/v1/user/list", access.AdministerCluster, (*endpoints).listUsers, "All users, with their rights, quotas and usage.").
 		replies(usersReply{}),
 	post("/v1/acl/grant", access.AdministerCluster, inTime(func(a *endpoints, q *request) (any, error) {
-		return nil, changeRights(q, a.b.Users.GrantTopic, a.b.Users.GrantCluster)
+		return nil, changeRights(q, a.b.Users.Grant)
 	}), "Give a user rights.", argsGrant...).fails("EITHER_TOPIC_OR_CLUSTER"),
 	post("/v1/acl/revoke", access.AdministerCluster, inTime(func(a *endpoints, q *request) (any, error) {
-		return nil, changeRights(q, a.b.Users.RevokeTopic, a.b.Users.RevokeCluster)
+		return nil, changeRights(q, a.b.Users.Revoke)
 	}), "Take rights from a user.", argsGrant...).fails("EITHER_TOPIC_OR_CLUSTER"),
 	get("/v1/audit", access.AdministerCluster, func(a *endpoints, _ *request) (any, error) {
 		return AuditView{a.b.Guard.Audit.Entries()}, nil
@@ -194,25 +194,20 @@ func (a *endpoints) listUsers(*request) (any, error) {
 	return usersReply{views}, nil
 }
 
-func changeRights(
-	q *request, topic func(ctx context.Context, user string, topic access.Pattern, rights access.Right) error,
-	cluster func(ctx context.Context, user string, rights access.Right) error,
-) error {
+// changeRights grants or revokes the rights that a request names.
+func changeRights(q *request, change func(ctx context.Context, user string, topic access.Pattern, rights access.Right) error) error {
 	if q.has("cluster") == q.has("topic") {
 		return fail(http.StatusBadRequest, "EITHER_TOPIC_OR_CLUSTER")
 	}
+	topic, text, parse := access.Pattern(q.topic()), q.text("rights"), access.ParseTopicRights
 	if q.has("cluster") {
-		rights, err := access.ParseClusterRights(q.text("cluster"))
-		if err != nil {
-			return err
-		}
-		return cluster(q.Context(), q.text("user"), rights)
+		topic, text, parse = "", q.text("cluster"), access.ParseClusterRights
 	}
-	rights, err := access.ParseTopicRights(q.text("rights"))
+	rights, err := parse(text)
 	if err != nil {
 		return err
 	}
-	return topic(q.Context(), q.text("user"), access.Pattern(q.topic()), rights)
+	return change(q.Context(), q.text("user"), topic, rights)
 }
 
 // AuditView is the answer of /v1/audit.

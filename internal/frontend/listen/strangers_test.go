@@ -42,7 +42,7 @@ func users(t *testing.T, anonymous bool) (g *guard.Guard, r *access.Registry, to
 	if anonymous {
 		_, err := r.Create(t.Context(), access.NewUser{Name: access.AnonymousUser})
 		require.NoError(t, err)
-		require.NoError(t, r.GrantCluster(t.Context(), access.AnonymousUser, access.Observe))
+		require.NoError(t, r.Grant(t.Context(), access.AnonymousUser, "", access.Observe))
 	}
 	return guard.New(guard.Options{Users: r, Log: log}), r, token
 }

@@ -27,14 +27,12 @@ func defaultAbout(raw net.Conn) *about {
 	return &about{ClientStats: api.ClientStats{ClientID: host, Hostname: host, RemoteAddress: remote, Version: "V2"}}
 }
 
-// describe publishes a changed copy of the client's description.
 func (c *conn) describe(change func(*about)) {
 	next := *c.about.Load()
 	change(&next)
 	c.about.Store(&next)
 }
 
-// takeTLS adds the state of TLS.
 func (a *about) takeTLS(s tls.ConnectionState) {
 	a.TLS, a.tlsState = true, s
 	a.TLSCipherSuite, a.TLSNegotiatedProtocol = tls.CipherSuiteName(s.CipherSuite), s.NegotiatedProtocol

@@ -106,7 +106,6 @@ func (c *conn) beginAgain() {
 	}
 }
 
-// credentials returns the credentials of the connection, without a secret.
 func (c *conn) credentials() guard.Credentials {
 	a := c.about.Load()
 	r := guard.Credentials{Address: a.RemoteAddress, TLS: a.TLS}
@@ -136,7 +135,6 @@ func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error
 	return nil
 }
 
-// need returns the right that a command requires.
 func need(topic, channel string) guard.Need {
 	if channel == "" {
 		return guard.Need{Right: access.Publish, Topic: topic}
@@ -168,7 +166,6 @@ func (c *conn) requester() api.Requester { return c.session.Load().Requester(c.v
 // recheckEvery is the interval of the checks when the users do not change: an answer of an auth service expires.
 const recheckEvery = 5 * time.Second
 
-// subscribed names what a connection consumes.
 type subscribed struct {
 	topic, channel string
 	wait           *metrics.Wait

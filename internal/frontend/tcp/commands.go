@@ -14,7 +14,6 @@ type Command struct {
 	run   func(c *conn, ctx context.Context, verb string) error
 }
 
-// commands has the commands of stock NSQ first.
 var commands = [...]Command{
 	{"IDENTIFY", access.Open, (*conn).identify},
 	{"AUTH", access.Open, (*conn).auth},

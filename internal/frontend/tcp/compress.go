@@ -41,7 +41,6 @@ var snappyBuffers = sync.Pool{New: func() any {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Write implements io.Writer.
 func (w *snappyWriter) Write(p []byte) (n int, err error) {
 	pooled := snappyBuffers.Get().(*[]byte)
 	defer snappyBuffers.Put(pooled)
@@ -86,18 +85,11 @@ func (w *snappyWriter) Flush() error { return nil }
 type deflateWriter struct {
 	to    io.Writer
 	level int
-	share *atomic.Pointer[limits.Share]
-	paid  limits.Share  // that the memory of z is reserved of
-	z     *flate.Writer // nil = parked
+	share *atomic.Pointer[limits.Share] // of the client: the current one pays for the next compressor
+	paid  limits.Share                  // that the memory of z is reserved of
+	z     *flate.Writer                 // nil = parked
 }
 
-// newDeflate makes a writer of deflate at a level of 1 to 9. The memory of its compressor counts against the share that
-// the client has when the compressor begins.
-func newDeflate(to io.Writer, level int, share *atomic.Pointer[limits.Share]) *deflateWriter {
-	return &deflateWriter{to: to, level: level, share: share}
-}
-
-// deflateBytes is the memory of a compressor.
 const deflateBytes = 5 << 18
 
 // deflaters pools the compressors of each level.
@@ -123,7 +115,6 @@ func (w *deflateWriter) Write(p []byte) (int, error) {
 	return w.z.Write(p)
 }
 
-// Flush sends what was written.
 func (w *deflateWriter) Flush() error {
 	if w.z == nil {
 		return nil
@@ -155,51 +146,38 @@ const (
 // tooMuch is the error of input that becomes too large. In and Out are the bytes of the connection so far.
 type tooMuch struct{ In, Out int64 }
 
-// Error implements error.
 func (e *tooMuch) Error() string {
 	return fmt.Sprintf("%d compressed bytes become more than %d, above %d times as many", e.In, e.Out, e.Out/max(e.In, 1))
 }
 
-// expansion bounds what compressed input of a client becomes, when it is decompressed. It reads the compressed bytes,
-// and wraps the decompressor. One goroutine uses it.
-type expansion struct {
-	vouched *bool
-	src     io.Reader
-	in      int64 // compressed bytes, those that the decompressor has read ahead included
-	out     int64
-	from    io.Reader // the decompressor
+// counted counts the bytes that are read. The decompressor has read ahead some of them.
+type counted struct {
+	io.Reader
+	n int64
 }
 
-// newExpansion reads compressed bytes. vouched is set when a command was allowed.
-func newExpansion(src io.Reader, vouched *bool) *expansion {
-	return &expansion{src: src, vouched: vouched}
-}
-
-// Read reads compressed bytes.
-func (e *expansion) Read(p []byte) (int, error) {
-	n, err := e.src.Read(p)
-	e.in += int64(n)
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
 	return n, err
 }
 
-// of returns the decompressed side.
-func (e *expansion) of(decompressor io.Reader) io.Reader {
-	e.from = decompressor
-	return (*expanded)(e)
+// expansion bounds what compressed input of a client becomes when it is decompressed. One goroutine uses it.
+type expansion struct {
+	from       io.Reader // the decompressor
+	compressed *counted  // its source
+	out        int64     // decompressed bytes
+	vouched    *bool     // a command of the client was allowed
 }
 
-// expanded is the decompressed side of an expansion.
-type expanded expansion
-
-// Read reads decompressed bytes.
-func (e *expanded) Read(p []byte) (int, error) {
+func (e *expansion) Read(p []byte) (int, error) {
 	n, err := e.from.Read(p)
 	ratio := int64(strangersRatio)
 	if *e.vouched {
 		ratio = maxRatio
 	}
-	if e.out += int64(n); e.out > freeExpansion+ratio*e.in {
-		return 0, &tooMuch{e.in, e.out}
+	if e.out += int64(n); e.out > freeExpansion+ratio*e.compressed.n {
+		return 0, &tooMuch{e.compressed.n, e.out}
 	}
 	return n, err
 }

@@ -56,7 +56,7 @@ func TestSnappy(t *testing.T) {
 func TestDeflateParks(t *testing.T) {
 	for level := 1; level <= 9; level++ {
 		var stream, want bytes.Buffer
-		w := newDeflate(&stream, level, shareOf(nil))
+		w := &deflateWriter{to: &stream, level: level, share: shareOf(nil)}
 		for i, text := range texts() {
 			_, err := w.Write(text)
 			require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestDeflateParks(t *testing.T) {
 func TestDeflateWithoutMemory(t *testing.T) {
 	b := limits.New(deflateBytes)
 	var stream, want bytes.Buffer
-	w := newDeflate(&stream, 6, shareOf(b))
+	w := &deflateWriter{to: &stream, level: 6, share: shareOf(b)}
 	for i, text := range texts() {
 		full := i%3 > 0
 		if full {

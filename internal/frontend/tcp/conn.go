@@ -134,7 +134,7 @@ func (n creditReader) Read(p []byte) (int, error) {
 func (c *conn) wakeWriter() {
 	if c.unsignalled {
 		c.unsignalled = false
-		signal(c.fifo.wake)
+		c.fifo.wake.Notify()
 	}
 }
 
@@ -171,7 +171,7 @@ func (c *conn) serve(server context.Context) {
 
 // lastAnswer ends the connection after the answers of all earlier commands, with an error frame if err has one.
 func lastAnswer(err error) answer {
-	if cmd := (*commandError)(nil); errors.As(err, &cmd) {
+	if cmd, ok := errors.AsType[*commandError](err); ok {
 		return answer{kind: frameError, text: []byte(cmd.text), last: true, half: true}
 	}
 	return answer{last: true, half: err != nil}
@@ -206,8 +206,8 @@ func (c *conn) read(ctx context.Context) error {
 
 // refuse answers a failed command if the connection stays open; otherwise it returns the error.
 func (c *conn) refuse(ctx context.Context, err error) error {
-	cmd := (*commandError)(nil)
-	if !errors.As(err, &cmd) {
+	cmd, ok := errors.AsType[*commandError](err)
+	if !ok {
 		return err
 	}
 	c.logRefusal(cmd)
@@ -243,7 +243,6 @@ func (c *conn) arm() {
 	}
 }
 
-// interrupt makes the reader's next read fail.
 func (c *conn) interrupt() { _ = c.raw.SetReadDeadline(time.Unix(1, 0)) }
 
 // stop ends the connection after its current command. Any goroutine may call it.

@@ -49,7 +49,6 @@ func refusal(code, format string, args ...any) *commandError {
 	return e
 }
 
-// fatal returns an error that ends the connection.
 func fatal(code, format string, args ...any) *commandError {
 	return &commandError{text: code + " " + fmt.Sprintf(format, args...)}
 }

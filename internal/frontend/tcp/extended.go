@@ -44,7 +44,6 @@ func (o *output) extendedLocked(d *api.Delivery) error {
 	return o.writeLocked(nil, d.Message.Body)
 }
 
-// appendExtension appends the kind of the header, its length and the header.
 func appendExtension(b []byte, d *api.Delivery, fenced bool) []byte {
 	header := d.Message.Header
 	if d.Message.Trace != 0 {

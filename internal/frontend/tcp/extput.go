@@ -11,7 +11,6 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// item is one message of an extended put.
 type item struct {
 	queue.Message
 	key   []byte // chooses the partition; nil = any
@@ -69,43 +68,41 @@ func pubExtended(form form) func(c *conn, ctx context.Context, verb string) erro
 
 // mpubExtended: MPUB_EXT or MPUB_TRACE, an MPUB of such messages.
 func mpubExtended(form form) func(c *conn, ctx context.Context, verb string) error {
-	return func(c *conn, ctx context.Context, verb string) error { return c.mpubExtended(ctx, verb, form) }
-}
-
-func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
-	if err := c.readPartition(verb); err != nil {
-		return err
-	}
-	var first item
-	sum := trace{}
-	add := func(draft *queue.DraftBuilder, size int) error {
-		x, err := c.readItem(ctx, verb, form, size)
-		switch {
-		case err != nil:
-			return ending(err)
-		case draft.Count() == 0:
-			first = x
-		case !bytes.Equal(x.key, first.key):
-			return fatal(codeInvalidHeader, "%s messages of one put must have the same %s", verb, headerKey)
+	return func(c *conn, ctx context.Context, verb string) error {
+		if err := c.readPartition(verb); err != nil {
+			return err
 		}
-		if x.Identity != (queue.Identity{}) && x.key == nil { // published again alone, it would go to another partition
-			return fatal(codeInvalidHeader, "%s messages with %s or %s require a %s in a put of several", verb, queue.HeaderID, queue.HeaderSequence, headerKey)
+		var first item
+		sum := trace{}
+		add := func(draft *queue.DraftBuilder, size int) error {
+			x, err := c.readItem(ctx, verb, form, size)
+			switch {
+			case err != nil:
+				return ending(err)
+			case draft.Count() == 0:
+				first = x
+			case !bytes.Equal(x.key, first.key):
+				return fatal(codeInvalidHeader, "%s messages of one put must have the same %s", verb, headerKey)
+			}
+			if x.Identity != (queue.Identity{}) && x.key == nil { // published again alone, it would go to another partition
+				return fatal(codeInvalidHeader, "%s messages with %s or %s require a %s in a put of several", verb, queue.HeaderID, queue.HeaderSequence, headerKey)
+			}
+			sum.size += len(x.Body)
+			if err := draft.AddMessage(x.Message); err != nil {
+				return fatal(codeBadMessage, "%s %s", verb, err)
+			}
+			return nil
 		}
-		sum.size += len(x.Body)
-		if err := draft.AddMessage(x.Message); err != nil {
-			return fatal(codeBadMessage, "%s %s", verb, err)
+		draft, err := c.multi(ctx, verb, add)
+		if err != nil || draft == nil {
+			return err
 		}
-		return nil
+		a := answer{put: "MPUB", count: 1}
+		if verb == "MPUB_TRACE" {
+			a.trace = &sum
+		}
+		return c.publish(ctx, a, first.key, draft)
 	}
-	draft, err := c.multi(ctx, verb, add)
-	if err != nil || draft == nil {
-		return err
-	}
-	a := answer{put: "MPUB", count: 1}
-	if verb == "MPUB_TRACE" {
-		a.trace = &sum
-	}
-	return c.publish(ctx, a, first.key, draft)
 }
 
 // partitionOf reads the partition parameter of an extended command: its number, or -1 for any.
@@ -120,7 +117,6 @@ func partitionOf(verb string, param []byte) (int, error) {
 	return int(n), nil
 }
 
-// readPartition reads the second parameter of an extended put.
 func (c *conn) readPartition(verb string) (err error) {
 	if c.partition = -1; len(c.params) > 2 {
 		c.partition, err = partitionOf(verb, c.params[2])
@@ -153,7 +149,6 @@ func (c *conn) readItem(ctx context.Context, verb string, form form, size int) (
 	return x, err
 }
 
-// form decodes one message of an extended command.
 type form func(verb string, raw []byte) (item, error)
 
 // traced decodes 8 bytes of trace id and the body.

@@ -14,8 +14,8 @@ import (
 // results of puts in any order, and the writer takes complete answers from the front.
 type fifo struct {
 	maxAnswers, maxBytes int
-	wake                 chan struct{}         // capacity 1: an answer may be ready for the writer
-	space                chan struct{}         // capacity 1: the reader may check again
+	wake                 concurrency.Edge      // an answer may be ready for the writer
+	space                concurrency.Edge      // the reader may check again
 	owed                 *concurrency.InFlight // unanswered puts of all connections
 	share                *atomic.Pointer[limits.Share]
 	answerDirect         func() bool // writes the answer of an uncontended put inline; false = left to the writer
@@ -61,7 +61,7 @@ type answer struct {
 func newFifo(maxAnswers, maxBytes int, owed *concurrency.InFlight, answerDirect func() bool) *fifo {
 	return &fifo{
 		maxAnswers: maxAnswers, maxBytes: maxBytes, owed: owed, answerDirect: answerDirect,
-		wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
+		wake: concurrency.NewEdge(), space: concurrency.NewEdge(),
 	}
 }
 
@@ -103,7 +103,6 @@ func (f *fifo) add(ctx context.Context, a answer) error {
 // push appends a complete answer without waiting. It is for answers whose number the client cannot increase.
 func (f *fifo) push(a answer) { f.append(a, 0) }
 
-// append appends a complete answer whose memory is counted.
 func (f *fifo) append(a answer, cost int) {
 	f.mu.Lock()
 	s := f.addLocked()
@@ -111,18 +110,19 @@ func (f *fifo) append(a answer, cost int) {
 	s.answer, s.bytes, s.cost, s.done = a, 0, cost, true
 	f.mu.answers++
 	f.mu.Unlock()
-	signal(f.wake)
+	f.wake.Notify()
 }
 
-// drained waits until the writer has taken every answer.
-func (f *fifo) drained(ctx context.Context) error { return f.waitFor(ctx, f.emptyLocked) }
-
-func (f *fifo) emptyLocked() bool { return f.mu.answers == 0 }
+func (f *fifo) drained(ctx context.Context) error {
+	return f.waitFor(ctx, func() bool { return f.mu.answers == 0 })
+}
 
 // takeLocked counts the memory of an answer if there is room for it. There is always room for one.
 func (f *fifo) takeLocked(cost int) bool {
 	if f.mu.answers == 0 {
-		f.moveLocked()
+		if f.share != nil { // later answers count against the current share of the client
+			f.mu.memory.Move(f.share.Load().Tally(limits.Answers))
+		}
 		f.mu.memory.Force(cost)
 		return true
 	}
@@ -144,13 +144,6 @@ func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-}
-
-// moveLocked counts later answers against the current share of the client.
-func (f *fifo) moveLocked() {
-	if f.share != nil {
-		f.mu.memory.Move(f.share.Load().Tally(limits.Answers))
 	}
 }
 
@@ -178,7 +171,7 @@ func (f *fifo) take(dst []answer, most int) []answer {
 	before := f.mu.head
 	for f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head].done {
 		if f.mu.head-before == most {
-			signal(f.wake)
+			f.wake.Notify()
 			break
 		}
 		dst = append(dst, f.mu.slots[f.mu.head].answer)
@@ -188,11 +181,10 @@ func (f *fifo) take(dst []answer, most int) []answer {
 		return dst
 	}
 	f.compactLocked()
-	signal(f.space)
+	f.space.Notify()
 	return dst
 }
 
-// popLocked removes the slot at the front.
 func (f *fifo) popLocked() {
 	s := f.mu.slots[f.mu.head]
 	f.mu.slots[f.mu.head] = nil
@@ -203,7 +195,6 @@ func (f *fifo) popLocked() {
 	f.freeLocked(s)
 }
 
-// compactLocked moves the pending slots to the beginning of the slice.
 func (f *fifo) compactLocked() {
 	if rest := len(f.mu.slots) - f.mu.head; f.mu.head >= rest {
 		copy(f.mu.slots, f.mu.slots[f.mu.head:])
@@ -243,7 +234,7 @@ func (s *slot) Answer(r api.PutResult) {
 	first := f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head] == s
 	f.mu.Unlock()
 	if first && !(uncontended && f.answerDirect()) {
-		signal(f.wake)
+		f.wake.Notify()
 	}
 }
 
@@ -260,14 +251,6 @@ func (f *fifo) takeOK() bool {
 	}
 	f.popLocked()
 	f.compactLocked()
-	signal(f.space)
+	f.space.Notify()
 	return true
-}
-
-// signal sends without blocking; one unreceived signal is enough.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

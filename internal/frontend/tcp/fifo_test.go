@@ -32,6 +32,6 @@ func TestAnswersComeWhenTheyAreKnown(t *testing.T) {
 		require.Len(t, got, 2)
 		require.EqualValues(t, 7, got[0].fate.Sequence)
 		require.Equal(t, outcome.ErrInDoubt, got[1].fate.Err)
-		require.True(t, f.emptyLocked())
+		require.True(t, f.mu.answers == 0)
 	}
 }

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -15,11 +16,48 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // magicV2 is the first four bytes of every connection.
 const magicV2 = "  V2"
+
+// stockOutputBufferTimeout is the output buffer timeout of a stock client and server without configuration. writer.settleLocked
+// says how this broker uses it.
+const stockOutputBufferTimeout = 250 * time.Millisecond
+
+// maxClientTimeout is NSQ's fixed client timeout; the default heartbeat interval is half of it.
+const maxClientTimeout = 60 * time.Second
+
+// Options are the limits and features of the protocol.
+type Options struct {
+	Version string // in the IDENTIFY reply; clients parse it as semver
+
+	config.Messages
+	config.Connection
+
+	TLS         *tls.Config        // nil = no TLS
+	TLSRequired config.TLSRequired // whether commands other than IDENTIFY require TLS
+
+	TopologyRegion, TopologyZone string
+
+	// MaxPerUser bounds the connections of one user. 0: no limit.
+	MaxPerUser int
+
+	// A connection with more unanswered puts or bytes is not read until some of them are answered.
+	MaxPendingAnswers int
+	MaxPendingBytes   int
+}
+
+// DefaultOptions returns the options of a broker without settings.
+func DefaultOptions() Options {
+	d := config.Defaults()
+	return Options{
+		Version: api.Version, Messages: d.Messages, Connection: d.Connection, TLSRequired: d.TLSRequired,
+		MaxPendingAnswers: 16384, MaxPendingBytes: 8 << 20,
+	}
+}
 
 // Backend is the broker as the protocol needs it.
 type Backend struct {
@@ -47,7 +85,7 @@ type Handler struct {
 		users    map[string]int // connections of each user
 		stopping bool
 	}
-	idle chan struct{} // capacity 1: a connection ended while stopping
+	idle concurrency.Edge // a connection ended while stopping
 }
 
 // New makes a handler.
@@ -60,7 +98,7 @@ func New(o Options, b Backend) *Handler {
 		silent.SetOutput(io.Discard)
 		b.Log = silent
 	}
-	h := &Handler{opts: o, backend: b, idle: make(chan struct{}, 1)}
+	h := &Handler{opts: o, backend: b, idle: concurrency.NewEdge()}
 	h.mu.conns, h.mu.users = map[*conn]struct{}{}, map[string]int{}
 	return h
 }
@@ -82,7 +120,6 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 	c.logEnd()
 }
 
-// closing closes raw when ctx ends, or when the returned function is called.
 func closing(ctx context.Context, raw net.Conn) func() {
 	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	return func() {
@@ -91,7 +128,6 @@ func closing(ctx context.Context, raw net.Conn) func() {
 	}
 }
 
-// checkMagic reads the four bytes that select the protocol.
 func (h *Handler) checkMagic(raw net.Conn) bool {
 	var magic [len(magicV2)]byte
 	_ = raw.SetReadDeadline(time.Now().Add(h.opts.LoginTimeout)) // a closed socket fails at the read
@@ -140,7 +176,7 @@ func (h *Handler) remove(c *conn) {
 	delete(h.mu.conns, c)
 	h.unseatLocked(c)
 	h.mu.Unlock()
-	signal(h.idle)
+	h.idle.Notify()
 }
 
 func (h *Handler) snapshot() []*conn {

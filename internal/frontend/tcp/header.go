@@ -31,7 +31,6 @@ type header struct {
 	traced   bool // there is a trace id
 }
 
-// readHeader checks the header and takes the interpreted fields.
 func (x *item) readHeader(verb string) error {
 	if len(x.Header) == 0 {
 		return nil
@@ -56,7 +55,6 @@ func (x *item) readHeader(verb string) error {
 	return nil
 }
 
-// anyHeader decodes any JSON object.
 func anyHeader(verb string, b []byte) (h header, err error) {
 	var fields map[string]any
 	if !utf8.Valid(b) || json.Unmarshal(b, &fields) != nil || fields == nil {
@@ -186,7 +184,6 @@ func (h *header) takeText(name, value []byte) bool {
 	return true
 }
 
-// takeInteger takes an integer with a reserved name.
 func (h *header) takeInteger(name []byte, n uint64) bool {
 	switch string(name) {
 	case queue.HeaderSequence: // MaxSequence has 16 digits
@@ -202,7 +199,6 @@ func (h *header) takeInteger(name []byte, n uint64) bool {
 // escapes, and integers of at most 15 digits. It refuses nothing: its caller asks encoding/json about any other form.
 type scanner struct{ rest []byte }
 
-// space consumes white space.
 func (s *scanner) space() { s.rest = s.rest[firstByte(s.rest):] }
 
 // next consumes c, and the white space before it, if c comes next.
@@ -280,7 +276,7 @@ func (x *item) giveIdentity(verb, producer string) error {
 
 // ending is an error in the middle of a body. It ends the connection, because the next command cannot be found.
 func ending(err error) error {
-	if cmd := (*commandError)(nil); errors.As(err, &cmd) && cmd.open {
+	if cmd, ok := errors.AsType[*commandError](err); ok && cmd.open {
 		return &commandError{text: cmd.text}
 	}
 	return err

@@ -107,7 +107,6 @@ func (c *conn) identify(ctx context.Context, verb string) error {
 	return nil
 }
 
-// readBody reads the body of IDENTIFY or AUTH.
 func (c *conn) readBody(verb string) ([]byte, error) {
 	limit := min(c.h.opts.MaxBodySize, maxLoginBody)
 	size, err := c.in.size()

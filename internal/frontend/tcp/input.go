@@ -34,13 +34,11 @@ func newInput(src io.Reader) *input {
 	return &input{src: src, buf: make([]byte, minInput), most: maxLine}
 }
 
-// reset reads from src from now on and drops the buffered bytes.
 func (in *input) reset(src io.Reader) { in.src, in.r, in.w = src, 0, 0 }
 
 // buffered returns the bytes that are received and not consumed.
 func (in *input) buffered() []byte { return in.buf[in.r:in.w] }
 
-// discard consumes n buffered bytes.
 func (in *input) discard(n int) { in.r += n }
 
 // line returns the next line without its newline and one carriage return.
@@ -66,7 +64,6 @@ func (in *input) line() ([]byte, error) {
 	}
 }
 
-// fill makes room and reads once from the source.
 func (in *input) fill() error {
 	size := len(in.buf)
 	if (in.full || in.w-in.r == size) && size < in.most {
@@ -115,7 +112,6 @@ func (in *input) read(dst []byte) error {
 	return nil
 }
 
-// size reads a 4-byte big-endian length.
 func (in *input) size() (int32, error) {
 	for in.w-in.r < 4 {
 		if err := in.fill(); err != nil {
@@ -127,7 +123,6 @@ func (in *input) size() (int32, error) {
 	return n, nil
 }
 
-// skip reads and discards n bytes.
 func (in *input) skip(n int64) error {
 	for n > 0 {
 		if in.r == in.w {

@@ -99,7 +99,7 @@ func loginHasATime(t *testing.T) {
 	// A right of everybody needs no login.
 	_, err := r.Create(t.Context(), access.NewUser{Name: access.AnonymousUser})
 	require.NoError(t, err)
-	require.NoError(t, r.GrantTopic(t.Context(), access.AnonymousUser, "t", access.Publish))
+	require.NoError(t, r.Grant(t.Context(), access.AnonymousUser, "t", access.Publish))
 	anonymous := b.dial()
 	time.Sleep(2 * limit)
 	anonymous.publish("t", "later")

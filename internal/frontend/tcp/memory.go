@@ -54,7 +54,6 @@ func (c *conn) reserve(ctx context.Context, size int) error {
 	return nil
 }
 
-// arrived ends the time limit of a body.
 func (c *conn) arrived() {
 	if c.pace.began.IsZero() {
 		return
@@ -73,7 +72,6 @@ type pace struct {
 	late  bool // it was too slow
 }
 
-// readPaced reads a part of a body.
 func (n creditReader) readPaced(p []byte) (int, error) {
 	c := n.c
 	if due := limits.Due(c.pace.began, c.pace.read); due.Sub(c.pace.due) >= time.Second {

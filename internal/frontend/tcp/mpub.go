@@ -69,7 +69,6 @@ func (c *conn) multi(ctx context.Context, verb string, add func(*queue.DraftBuil
 	return draft, nil
 }
 
-// readMulti reads the count and the messages.
 func (c *conn) readMulti(verb string, hint int, add func(*queue.DraftBuilder, int) error) (*queue.DraftBuilder, error) {
 	count, err := c.in.size()
 	if err != nil {

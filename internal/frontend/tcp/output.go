@@ -87,7 +87,6 @@ func (o *output) resizeLocked(size int) {
 	o.size, o.buf = size, nil
 }
 
-// takeBufferLocked takes a buffer from the pool if output has none.
 func (o *output) takeBufferLocked() {
 	if o.buf != nil {
 		return
@@ -102,7 +101,6 @@ func (o *output) takeBufferLocked() {
 	o.buf = bufio.NewWriterSize(o.sink, o.size)
 }
 
-// returnBufferLocked returns the empty buffer to the pool.
 func (o *output) returnBufferLocked() {
 	if o.size == defaultOutputBuffer {
 		o.buf.Reset(nil)
@@ -148,7 +146,6 @@ func (o *output) writeLocked(header, body []byte) error {
 	return err
 }
 
-// frameOK is the answer to most puts.
 var frameOK = append([]byte{0, 0, 0, 6, 0, 0, 0, byte(frameResponse)}, responseOK...)
 
 // okDirectLocked writes OK without blocking. The buffer must be empty before; bytes that the socket does not take
@@ -163,7 +160,6 @@ func (o *output) okDirectLocked() error {
 	return o.writeLocked(frameOK[n:], nil)
 }
 
-// flushLocked writes all buffered bytes to the socket.
 func (o *output) flushLocked() error {
 	o.unsent = false
 	if o.buf == nil {
@@ -180,9 +176,7 @@ func (o *output) flushLocked() error {
 	return nil
 }
 
-// respondLocked writes one response and flushes.
-func (o *output) respondLocked(data []byte) error { return o.sendLocked(frameResponse, data) }
-
+// sendLocked writes one frame and flushes.
 func (o *output) sendLocked(kind frameType, data []byte) error {
 	if err := o.frameLocked(kind, data); err != nil {
 		return err

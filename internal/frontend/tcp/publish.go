@@ -35,7 +35,7 @@ func (c *conn) pub(ctx context.Context, verb string) error {
 	}
 	early, refused := c.admitBefore(ctx, all)
 	if refused != nil {
-		return c.refusePut(ctx, verb, all.count, c.skipRun(all), refused)
+		return c.refusePut(ctx, verb, all.count, c.readRun(nil, all), refused)
 	}
 	draft := queue.NewDraft(all.total + all.count*messageOverhead) // in no closure: that would be an allocation more
 	err = c.readRun(draft, all)
@@ -48,14 +48,20 @@ func (c *conn) pub(ctx context.Context, verb string) error {
 // bodies are the sizes of one message, or of pipelined PUBs.
 type bodies struct{ count, first, total int }
 
-// readRun reads the PUBs that pubRun found.
+// readRun reads the PUBs that pubRun found into a draft, or skips them if draft is nil.
 func (c *conn) readRun(draft *queue.DraftBuilder, all bodies) error {
 	size := all.first
 	for i := range all.count {
 		if i > 0 {
-			size = c.nextOfRun()
+			var head int
+			size, head = c.sameTopicPub(c.in.buffered())
+			c.in.discard(head)
 		}
-		if err := c.in.read(draft.Grow(size)); err != nil {
+		if draft == nil {
+			if err := c.in.skip(int64(size)); err != nil {
+				return err
+			}
+		} else if c.in.read(draft.Grow(size)) != nil {
 			return fatal(codeBadMessage, "PUB failed to read message body")
 		}
 	}
@@ -116,7 +122,7 @@ func (c *conn) receive(ctx context.Context, size int, read func() error) (refuse
 	one := bodies{1, size, size}
 	early, refused := c.admitBefore(ctx, one)
 	if refused != nil {
-		return refused, c.skipRun(one)
+		return refused, c.in.skip(int64(size))
 	}
 	return c.admitAfter(ctx, one, early, read())
 }
@@ -171,7 +177,6 @@ func (c *conn) putStart(ctx context.Context, verb string) (size int, err error) 
 	return c.putSize(ctx, verb)
 }
 
-// putTopic checks the number of parameters, and the topic.
 func (c *conn) putTopic(verb string, params int) error {
 	if len(c.params) < params {
 		return fatal(codeInvalid, "%s insufficient number of parameters", verb)
@@ -248,27 +253,6 @@ func (c *conn) sameTopicPub(b []byte) (size, head int) {
 }
 
 var pubPrefix = []byte("PUB ")
-
-// nextOfRun consumes the bytes before the body of the next PUB that pubRun found.
-func (c *conn) nextOfRun() int {
-	size, head := c.sameTopicPub(c.in.buffered())
-	c.in.discard(head)
-	return size
-}
-
-// skipRun consumes the PUBs that pubRun found.
-func (c *conn) skipRun(all bodies) error {
-	size := all.first
-	for i := range all.count {
-		if i > 0 {
-			size = c.nextOfRun()
-		}
-		if err := c.in.skip(int64(size)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // publish passes a put to the Publisher, which answers later, into the reserved slot. key nil = any partition.
 func (c *conn) publish(ctx context.Context, a answer, key []byte, draft *queue.DraftBuilder) error {

@@ -24,7 +24,7 @@ func TestRateLimitedPuts(t *testing.T) {
 		b := newBroker(t, piped, with)
 		token, err := r.Create(t.Context(), access.NewUser{Name: "shop"})
 		require.NoError(t, err)
-		require.NoError(t, r.GrantTopic(t.Context(), "shop", "t", access.Publish))
+		require.NoError(t, r.Grant(t.Context(), "shop", "t", access.Publish))
 		few := int64(3)
 		require.NoError(t, r.SetQuota(t.Context(), "shop", access.QuotaChange{PutRate: &few}))
 		c := b.dial()
@@ -59,7 +59,7 @@ func TestOneChannelTakesTheRightToAdminister(t *testing.T) {
 		var err error
 		tokens[name], err = r.Create(t.Context(), access.NewUser{Name: name})
 		require.NoError(t, err)
-		require.NoError(t, r.GrantTopic(t.Context(), name, "t", rights))
+		require.NoError(t, r.Grant(t.Context(), name, "t", rights))
 	}
 	for _, header := range []string{
 		`{"##only_channel":"ch"}`, `{"a":"##only_channel","##only_channel":"ch"}`,

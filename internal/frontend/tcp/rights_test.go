@@ -70,7 +70,7 @@ func TestCommandsAskForTheirRight(t *testing.T) {
 		var err error
 		token[right], err = r.Create(t.Context(), access.NewUser{Name: name})
 		require.NoError(t, err)
-		require.NoError(t, r.GrantTopic(t.Context(), name, "t", right))
+		require.NoError(t, r.Grant(t.Context(), name, "t", right))
 	}
 	for _, rule := range tcp.Commands() {
 		if rule.Right == access.Open {
@@ -107,7 +107,7 @@ func TestWordsForClientsThatMustSendASecret(t *testing.T) {
 	r, _, with := closed(t)
 	_, err := r.Create(t.Context(), access.NewUser{Name: access.AnonymousUser})
 	require.NoError(t, err)
-	require.NoError(t, r.GrantTopic(t.Context(), access.AnonymousUser, "t", access.Publish))
+	require.NoError(t, r.Grant(t.Context(), access.AnonymousUser, "t", access.Publish))
 	b := newBroker(t, with)
 	c := b.dial()
 	c.send("AUTH\n" + sized("anonymous"))
@@ -152,7 +152,7 @@ func TestACertificateBeforeTheUsersAreKnown(t *testing.T) {
 		_, err := other.Create(t.Context(), u)
 		require.NoError(t, err)
 	}
-	require.NoError(t, other.GrantTopic(t.Context(), "shop", "t", access.Publish))
+	require.NoError(t, other.Grant(t.Context(), "shop", "t", access.Publish))
 	ca := certs.New(t)
 	ca.Issue("shop")
 	b := newBroker(t, withTLS(t, func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, ca.Client("").RootCAs }),

@@ -17,7 +17,6 @@ func (c *conn) subscribe(ctx context.Context, verb string) error {
 	return c.attach(ctx, verb, api.SubscribeRequest{Partition: c.partitionAt(3)})
 }
 
-// attach checks the connection's state and the names and opens the subscription.
 func (c *conn) attach(ctx context.Context, verb string, r api.SubscribeRequest) error {
 	if c.state.Load() != stateInit {
 		return fatal(codeInvalid, "cannot %s in current state", verb)
@@ -99,7 +98,6 @@ func (c *conn) rdy(context.Context, string) error {
 	return nil
 }
 
-// grant sets the credit of the connection.
 func (c *conn) grant(n int) {
 	c.ready.Store(int64(n))
 	c.sub.SetReady(n)
@@ -163,7 +161,6 @@ func (c *conn) done(verb string, id api.MessageID, err error, count *atomic.Uint
 	return nil
 }
 
-// messageID checks the state and the parameters of FIN, REQ and TOUCH.
 func (c *conn) messageID(verb string, params int) (id api.MessageID, err error) {
 	if s := c.state.Load(); s != stateSubscribed && s != stateClosing {
 		return id, fatal(codeInvalid, "cannot %s in current state", verb)

@@ -27,13 +27,13 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 		_ = o.conn.SetWriteDeadline(time.Time{}) // without heartbeats writes have no deadline
 	}
 	if reply == nil {
-		return o.respondLocked(responseOK)
+		return o.sendLocked(frameResponse, responseOK)
 	}
 	text, err := json.Marshal(reply)
 	if err != nil {
 		return err
 	}
-	if err := o.respondLocked(text); err != nil {
+	if err := o.sendLocked(frameResponse, text); err != nil {
 		return err
 	}
 	if reply.TLSv1 {
@@ -47,8 +47,8 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 // startTLSLocked treats the bytes that were read after IDENTIFY as the beginning of the handshake: clear text never
 // becomes a command inside TLS.
 func (c *conn) startTLSLocked(ctx context.Context) error {
-	early := bytes.Clone(c.in.buffered())
-	conn := tls.Server(&earlyConn{Conn: c.raw, early: early}, c.h.opts.TLS)
+	early := bytes.NewReader(bytes.Clone(c.in.buffered()))
+	conn := tls.Server(&earlyConn{c.raw, io.MultiReader(early, c.raw)}, c.h.opts.TLS)
 	_ = c.raw.SetDeadline(time.Now().Add(c.h.opts.LoginTimeout)) // a closed socket fails in the handshake
 	err := conn.HandshakeContext(ctx)                            // its context would close the socket before the error frame is sent
 	_ = c.raw.SetDeadline(time.Time{})
@@ -68,26 +68,27 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 	if s := c.session.Load(); s.LoggedIn() && !c.h.seat(c, s.Identity()) {
 		return errTooManyOfUser // of the user in the certificate
 	}
-	return c.out.respondLocked(responseOK)
+	return c.out.sendLocked(frameResponse, responseOK)
 }
 
 func (c *conn) startCompressionLocked(reply *negotiated) error {
 	conn := c.out.conn
-	source := newExpansion(io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn), &c.vouched)
+	source := &counted{Reader: io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn)}
 	switch {
 	case reply.Snappy:
-		c.in.reset(creditReader{c, source.of(s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock), s2.ReaderAllocBlock(minSnappyBuffer)))})
+		plain := s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock), s2.ReaderAllocBlock(minSnappyBuffer))
+		c.in.reset(creditReader{c, &expansion{from: plain, compressed: source, vouched: &c.vouched}})
 		c.out.switchLocked(conn, &snappyWriter{to: conn})
 		c.describe(func(a *about) { a.Snappy = true })
 	case reply.Deflate:
-		c.in.reset(creditReader{c, source.of(flate.NewReader(source))})
-		c.out.switchLocked(conn, newDeflate(conn, reply.DeflateLevel, &c.share))
+		c.in.reset(creditReader{c, &expansion{from: flate.NewReader(source), compressed: source, vouched: &c.vouched}})
+		c.out.switchLocked(conn, &deflateWriter{to: conn, level: reply.DeflateLevel, share: &c.share})
 		c.describe(func(a *about) { a.Deflate = true })
 	default:
 		return nil
 	}
 	defer c.out.parkLocked()
-	return c.out.respondLocked(responseOK)
+	return c.out.sendLocked(frameResponse, responseOK)
 }
 
 // minSnappyBuffer is the read buffer of a client that has sent nothing yet.
@@ -96,17 +97,10 @@ const minSnappyBuffer = 1 << 10
 // earlyConn reads the bytes that were received before the upgrade first.
 type earlyConn struct {
 	net.Conn
-	early []byte
+	in io.Reader // the early bytes, then those of Conn
 }
 
-func (e *earlyConn) Read(p []byte) (int, error) {
-	if len(e.early) > 0 {
-		n := copy(p, e.early)
-		e.early = e.early[n:]
-		return n, nil
-	}
-	return e.Conn.Read(p)
-}
+func (e *earlyConn) Read(p []byte) (int, error) { return e.in.Read(p) }
 
 // CloseWrite closes the sending direction; the embedded interface hides that method.
 func (e *earlyConn) CloseWrite() error {

@@ -15,10 +15,8 @@ const maxBurst = 256
 // maxAnswers bounds the answers of one burst: they are in memory until the client has read them.
 const maxAnswers = 512
 
-// errDeleted ends the connection of a consumer whose channel was deleted.
 var errDeleted = errors.New("tcp: the channel was deleted")
 
-// writer is the state of a connection's writing goroutine.
 type writer struct {
 	c             *conn
 	answers       []answer
@@ -166,7 +164,6 @@ func (w *writer) answerLocked(a *answer) error {
 	return nil
 }
 
-// putFrame returns the frame of the answer to a put.
 func putFrame(verb string, err error) (frameType, []byte) {
 	if err == nil {
 		return frameResponse, responseOK
@@ -178,7 +175,6 @@ func putFrame(verb string, err error) (frameType, []byte) {
 	return frameError, []byte(code + " " + verb + " failed " + err.Error())
 }
 
-// deliverLocked pulls and writes one burst of messages.
 func (w *writer) deliverLocked() (int, error) {
 	if w.sub == nil {
 		return 0, nil
@@ -200,7 +196,7 @@ func (w *writer) deliverLocked() (int, error) {
 	clear(w.deliveries) // the bodies may be large
 	w.c.messages.Add(uint64(n))
 	if n == min(credit, maxBurst) {
-		signal(w.c.fifo.wake) // the channel may have more messages
+		w.c.fifo.wake.Notify() // the channel may have more messages
 	}
 	return n, nil
 }
@@ -280,7 +276,6 @@ func (w *writer) heartbeat() error {
 	return nil
 }
 
-// respond writes one frame and flushes.
 func (w *writer) respond(kind frameType, text []byte) error {
 	o := w.c.out
 	o.mu.Lock()
