@@ -62,7 +62,6 @@ type reachability struct {
 	*session.Contact
 }
 
-// makeComponents makes the components around the engine.
 func (b *Broker) makeComponents() dispatch.Components {
 	b.directory, b.Inspector = query.New(query.Options{
 		Cluster: b.o.Cluster, Self: b.o.Node, Engine: b.engine, Catalog: b.catalog, Store: b.store, Peers: b.peers, Caller: b.dispatch,

@@ -164,7 +164,6 @@ func (b *Broker) end(err error) bool {
 // Failed receives one error after which the process should end.
 func (b *Broker) Failed() <-chan error { return b.failed }
 
-// anyReplica reports whether match holds for a replica here.
 func (b *Broker) anyReplica(match func(*replica.View) bool) bool {
 	return slices.ContainsFunc(b.engine.Partitions(), func(p *engine.Partition) bool { return match(p.View()) })
 }

@@ -73,7 +73,6 @@ func (b watchdog) runWatchdog(ctx context.Context) {
 	})
 }
 
-// noteStall logs the beginning and the end of a stall.
 func (b watchdog) noteStall(noted stall) stall {
 	now := b.longest()
 	if now.busy < b.stallLimit() {
@@ -120,7 +119,6 @@ func (b watchdog) othersWork(ctx context.Context) bool {
 	})
 }
 
-// askBusy asks brokers whether their disk and loops work.
 func (b watchdog) askBusy(ctx context.Context, able map[ident.Node]*atomic.Bool) {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
@@ -134,7 +132,6 @@ func (b watchdog) askBusy(ctx context.Context, able map[ident.Node]*atomic.Bool)
 	asked.Wait()
 }
 
-// leads reports whether a machine leads or is being elected.
 func leads(v *replica.View) bool { return v.Role == replica.Leader || v.Role == replica.Electing }
 
 // awaitDisk waits until the disk and the core loops make progress: a broker that registers may be elected.

@@ -7,11 +7,11 @@
 // # The parts
 //
 //	Admin      Do: carries out one operation, by its type
-//	Topics     create, delete, options, replication
+//	topics     create, delete, options, replication
 //	Channels   create, delete, pause, order, seek, policy; deferred messages
 //	moves      move, balance, decommission, drain, and their plans (a package)
-//	Redriver   moves dead letters back
-//	Recovery   continues without the in-sync set
+//	redriver   moves dead letters back
+//	recovery   continues without the in-sync set
 //	Queues     the other end: operations on the channels of partitions led here
 //	quota      refuses creations beyond the limits of the cluster, a topic or a user (a package)
 //	records    compare-and-swap changes of single keys

@@ -23,8 +23,8 @@ const (
 	recoverCalls = 16              // brokers that are asked concurrently
 )
 
-// Recovery recovers partitions whose in-sync set is lost (api.Recovery).
-type Recovery struct {
+// recovery recovers partitions whose in-sync set is lost (api.Recovery).
+type recovery struct {
 	*records
 	o Options
 }
@@ -40,12 +40,12 @@ type remains struct {
 }
 
 // Remains asks all replicas of a partition for their contents (api.Recovery).
-func (r *Recovery) Remains(ctx context.Context, topic string, partition int) (api.Remains, error) {
+func (r *recovery) Remains(ctx context.Context, topic string, partition int) (api.Remains, error) {
 	found, err := r.remains(ctx, topic, partition)
 	return found.Remains, err
 }
 
-func (r *Recovery) remains(ctx context.Context, topic string, partition int) (remains, error) {
+func (r *recovery) remains(ctx context.Context, topic string, partition int) (remains, error) {
 	found := remains{runs: map[ident.Node]ident.Incarnation{}}
 	found.Remains = api.Remains{Topic: topic, Partition: partition, InSync: []api.Member{}, Replicas: []api.Holding{}}
 	t, ok := r.catalog.Topic(topic)
@@ -73,7 +73,7 @@ func (r *Recovery) remains(ctx context.Context, topic string, partition int) (re
 }
 
 // collectHoldings asks the brokers of a partition. A broker that does not answer in time is left out.
-func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
+func (r *recovery) collectHoldings(ctx context.Context, found *remains) {
 	ctx, cancel := context.WithTimeout(ctx, recoverWait)
 	defer cancel()
 	nodes := found.state.Replicas
@@ -165,7 +165,7 @@ type audit struct {
 // are not on it are permanently lost. The minimum is 1 until enough replicas are in sync. Nothing else elects
 // uncleanly. The transaction fails if a member of the old set was started, or ended, since it was asked. If the
 // metadata is outdated, Recover also sets the leader, in a new epoch.
-func (r *Recovery) Recover(ctx context.Context, topic string, partition int, from ident.Node) (api.Remains, error) {
+func (r *recovery) Recover(ctx context.Context, topic string, partition int, from ident.Node) (api.Remains, error) {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
 		return found.Remains, err
@@ -201,7 +201,7 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 }
 
 // conditions compare the partition's key, and the incarnations of all its brokers, with those that were read.
-func (r *Recovery) conditions(found *remains) []metadata.Compare {
+func (r *recovery) conditions(found *remains) []metadata.Compare {
 	list := []metadata.Compare{{Key: r.keys.Partition(found.id), Create: -1, Mod: found.state.Revision}}
 	for _, n := range found.state.Replicas {
 		c := metadata.Compare{Key: r.keys.Live(n)} // it must not be there
@@ -226,7 +226,7 @@ type discarded struct {
 // Discard gives up the replica on one broker that is refused because it has messages that an unclean recovery has lost
 // (api.Recovery). The broker moves its files to the trash. Then the unchanged key is written again, so that the broker
 // creates the replica again. An interrupted Discard can be repeated.
-func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
+func (r *recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
 		return err
@@ -272,7 +272,7 @@ func (r *remains) keeps(on ident.Node) string {
 }
 
 // rewrite writes a partition's unchanged key, so that every broker reads it again.
-func (r *Recovery) rewrite(ctx context.Context, id ident.Partition, beside []metadata.Put) error {
+func (r *recovery) rewrite(ctx context.Context, id ident.Partition, beside []metadata.Put) error {
 	for {
 		e, err := r.store.Get(ctx, r.keys.Partition(id))
 		ok := false

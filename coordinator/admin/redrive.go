@@ -25,19 +25,19 @@ const (
 	redriveHeld = 1 << 15
 )
 
-// Redriver moves dead letters back.
-type Redriver struct {
+// redriver moves dead letters back.
+type redriver struct {
 	*records
 	channels  *Channels
-	directory Directory
-	gateway   Gateway
+	directory directory
+	gateway   gateway
 }
 
 // Redrive moves up to limit messages of a channel back from its dead-letter topic: it publishes each to its topic
 // again, for that channel alone, and then finishes the dead letter. It returns the number of messages. A message that
 // was published and not finished is recognised when it is moved again within the dedupe window. A message that fails
 // again is another dead letter, and can be moved back at once.
-func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
+func (r *redriver) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	t, ok := r.catalog.Topic(topic)
 	if !ok {
 		return 0, api.ErrTopicNotFound
@@ -63,7 +63,7 @@ func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int
 		return 0, err
 	}
 	defer sub.Close(true) // requeues the messages of other channels
-	run := redrive{Redriver: r, sub: sub, topic: topic, channel: channel, letters: c.Policy.DeadLetterTopic}
+	run := redrive{redriver: r, sub: sub, topic: topic, channel: channel, letters: c.Policy.DeadLetterTopic}
 	if run.leaders, err = run.served(ctx); err != nil {
 		return 0, err
 	}
@@ -72,7 +72,7 @@ func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int
 
 // redrive is one run of a redrive, from its request to its end.
 type redrive struct {
-	*Redriver
+	*redriver
 	sub            api.Subscription
 	topic, channel string
 	letters        string               // the dead-letter topic

@@ -96,7 +96,6 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 	s.wake()
 }
 
-// receiptsOf lists the deliveries that verbs name.
 func receiptsOf(verbs []wire.Verb) []nsqd.Receipt {
 	list := make([]nsqd.Receipt, len(verbs))
 	for i, v := range verbs {
@@ -136,7 +135,6 @@ func (h *partitionSubscription) missingLocked(now time.Duration) {
 	}
 }
 
-// openLocked opens a stream at the leader.
 func (h *partitionSubscription) openLocked(to Leadership) {
 	s := h.sub
 	last, id := h.last, s.g.subs.register(h)

@@ -248,14 +248,12 @@ func (g *Gateway) answer(a answer) {
 	a.put.answerer.Answer(a.result)
 }
 
-// knownQueue is the put queue of a partition; nil: there is none.
 func (g *Gateway) knownQueue(id ident.Partition) *putQueue {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.mu.queues[id]
 }
 
-// queueOf finds or makes the put queue of a partition.
 func (g *Gateway) queueOf(topic string, id ident.Partition) *putQueue {
 	q := g.knownQueue(id)
 	if q != nil {
@@ -277,7 +275,6 @@ func (g *Gateway) deleted(q *putQueue) bool {
 	return !ok || t.ID != q.id.Topic
 }
 
-// drop removes an empty queue of a deleted topic from the table.
 func (g *Gateway) drop(q *putQueue) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -316,10 +313,8 @@ func (g *Gateway) PeerDown(node ident.Node) {
 	g.wake()
 }
 
-// wake makes the keeper run now.
 func (g *Gateway) wake() { g.wakeUp.Notify() }
 
-// now is the monotonic time since the gateway began.
 func (g *Gateway) now() time.Duration { return time.Since(g.start) }
 
 func (g *Gateway) allQueues() []*putQueue {

@@ -242,14 +242,12 @@ func (q *putQueue) giveUp(sure error, which func(*put) bool) {
 	}
 }
 
-// retryNow ends the pause: the cluster has changed.
 func (q *putQueue) retryNow() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.pause, q.mu.nextTry = 0, 0
 }
 
-// setHint records a leadership that a peer named.
 func (q *putQueue) setHint(h Leadership) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -259,7 +257,6 @@ func (q *putQueue) setHint(h Leadership) {
 	}
 }
 
-// find returns the put with a request id; nil if there is none.
 func (q *putQueue) find(r ident.RequestID) *put {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -269,7 +266,6 @@ func (q *putQueue) find(r ident.RequestID) *put {
 	return nil
 }
 
-// retire marks an empty queue as removed.
 func (q *putQueue) retire() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -28,10 +28,8 @@ type clientVerb struct {
 	resent bool // an earlier leader has received it, too: a refusal means that the requeue is done
 }
 
-// isDelayed reports whether it is a requeue with a delay.
 func (v clientVerb) isDelayed() bool { return v.Kind == wire.VerbRequeue && v.Argument > 0 }
 
-// due is the verb with the rest of its delay.
 func (v clientVerb) due(now time.Duration) wire.Verb {
 	if v.isDelayed() {
 		v.Argument = max(v.Argument-(now-v.at).Milliseconds(), 1)

@@ -167,7 +167,6 @@ func (s *sender) flush() (stayed bool) {
 	return stayed
 }
 
-// putBack returns items to the front of the outbox.
 func (s *sender) putBack(to ident.Node, replies []wire.Reply, relay []relayItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -171,7 +171,6 @@ func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	})
 }
 
-// verbs are the kinds of the verbs of receipts.
 var verbs = map[api.Verb]wire.VerbKind{
 	api.VerbFinish: wire.VerbFinish, api.VerbRequeue: wire.VerbRequeue, api.VerbTouch: wire.VerbTouch,
 }

@@ -82,7 +82,6 @@ func (p *Peers) opinions(ctx context.Context, n ident.Node, inc ident.Incarnatio
 	return alive, gone
 }
 
-// state is the last report about a broker.
 func (p *Peers) state(n ident.Node) peerState {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,18 +16,16 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Machines are the replicas on this broker; *engine.Engine has them.
-type Machines interface {
-	// Post queues an event for a partition's machine. It does not block.
+// machines are the replicas on this broker (engine.Engine). Post does not block.
+type machines interface {
 	Post(p ident.Partition, ev replica.Event)
-	// Each calls f for every partition with a replica on this broker.
 	Each(f func(ident.Partition))
 }
 
 // Options of Peers. All but Members must be given.
 type Options struct {
 	Self     ident.Node
-	Machines Machines
+	Machines machines
 	Catalog  *catalog.Catalog
 	Store    metadata.Store
 	Session  *session.Session
@@ -126,7 +124,6 @@ func (p *Peers) notifyReplicas(n ident.Node, ev replica.Event) {
 	})
 }
 
-// concerns reports whether a broker matters to a partition.
 func concerns(s metadata.PartitionState, n ident.Node) bool {
 	return s.Leader == n || slices.Contains(s.Replicas, n)
 }

@@ -47,8 +47,8 @@ type Broker struct {
 	Store     *store.Store
 	Engine    *engine.Engine
 	Caller    calls.Caller
-	Admin     Admin
-	Publisher Publisher
+	Admin     admin
+	Publisher publisher
 	// Others are the other live brokers that answer.
 	Others func() []ident.Node
 	// Alive reports whether a broker is registered and answers.
@@ -61,22 +61,18 @@ type Broker struct {
 	Log      logrus.FieldLogger
 }
 
-// Admin changes topics and channels as they were read; txn.ErrCompare: they have changed since, or the fence does not hold.
-type Admin interface {
-	// EnsureDeadLetters creates a dead-letter topic, with the channel that keeps its messages, unless they exist.
+// admin deletes topics and channels as they were read (admin.Admin). txn.ErrCompare: they have changed since, or the fence
+// does not hold.
+type admin interface {
 	EnsureDeadLetters(ctx context.Context, topic string) error
-	// DeleteAsRead deletes a topic.
 	DeleteAsRead(ctx context.Context, name string, t metadata.TopicState) error
-	// TrashIdle moves a topic into the trash.
 	TrashIdle(ctx context.Context, name string, t metadata.TopicState, fence ...metadata.Compare) error
-	// PurgeAsRead permanently removes a topic from the trash.
 	PurgeAsRead(ctx context.Context, t metadata.TrashState, fence ...metadata.Compare) error
-	// DeleteIdle deletes a channel.
 	DeleteIdle(ctx context.Context, topic string, t metadata.TopicState, channel string, c metadata.ChannelState, fence ...metadata.Compare) error
 }
 
-// Publisher publishes messages of this broker's own.
-type Publisher interface {
+// publisher publishes messages of this broker's own (gateway.Gateway).
+type publisher interface {
 	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
 }
 
@@ -84,10 +80,10 @@ type Publisher interface {
 type Work struct {
 	*Broker
 	Space    *Space
-	Letters  *DeadLetters
+	Letters  *deadLetters
 	Repair   *Repair
 	Idleness *Idleness
-	Idle     *Idle
+	Idle     *idleDeleter
 
 	retention  *retention
 	tombstones *tombstones
@@ -100,7 +96,7 @@ func New(b *Broker) *Work {
 	return &Work{
 		Broker: b, Space: space, Letters: newDeadLetters(b), Repair: newRepair(b),
 		Idleness: &Idleness{Broker: b, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}},
-		Idle:     &Idle{Broker: b, announced: map[channelKey]announcement{}}, retention: newRetention(b, space),
+		Idle:     &idleDeleter{Broker: b, announced: map[channelKey]announcement{}}, retention: newRetention(b, space),
 		tombstones: &tombstones{Broker: b}, trash: &trash{Broker: b, space: space, clock: newClock(b.Meta, b.Keys)},
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 // topics makes no dead-letter topic, or any.
 type topics struct {
-	Admin
+	admin
 	err        error
 	puts       atomic.Int64
 	identities []queue.Identity

@@ -70,7 +70,6 @@ type tooMuch struct {
 
 func (x tooMuch) size() ident.Offset { return x.may - x.start }
 
-// still reports whether another attempt would most likely fail, too.
 func (x tooMuch) still(next tooMuch) bool {
 	return next.start == x.start && next.size() < x.size()+x.size()/relocateGrowth && next.at.Sub(x.at) < relocateAgain
 }
@@ -102,7 +101,6 @@ func gather(p *engine.Partition, seqs []ident.Sequence, limit int) (drafts []que
 	return drafts, nil
 }
 
-// message reads one committed message, relocated or not.
 func message(p *engine.Partition, seq ident.Sequence) (queue.Message, bool, error) {
 	read, err := p.Queue().Read(seq, 1, nil)
 	if len(read) == 0 || read[0].Seq != seq {

@@ -54,7 +54,6 @@ func (s *Space) Begin() {
 	}
 }
 
-// anyOf reports whether one of these brokers is below its reserve.
 func (s *Space) anyOf(nodes []ident.Node) bool { return slices.ContainsFunc(nodes, s.Low) }
 
 // Low reports whether a broker is below its reserve.
@@ -119,7 +118,6 @@ func (s *Space) set(n ident.Node, low bool, now time.Time) {
 	s.changedLocked(n, was, low)
 }
 
-// changedLocked notifies the machines of a change.
 func (s *Space) changedLocked(n ident.Node, was, low bool) {
 	s.any.Store(len(s.mu.until) > 0)
 	if was == low {

@@ -13,7 +13,6 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// drop trashes the replicas of a deleted topic.
 func (l *Local) drop(t metadata.TopicState) {
 	var gone []ident.Partition
 	for n := range t.Span() {

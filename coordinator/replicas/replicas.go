@@ -30,17 +30,14 @@ const openers = 32
 // RetryEvery is how often the caller calls Retry.
 const RetryEvery = time.Second
 
-// Peers notifies machines of the other brokers; *liveness.Peers implements it.
-type Peers interface {
-	// LiveEvent is the event about a broker's registration for the machine of a partition in this state.
+// peers notifies machines of the other brokers (liveness.Peers).
+type peers interface {
 	LiveEvent(s metadata.PartitionState, n ident.Node) replica.Event
-	// Introduce posts which of these brokers answer.
 	Introduce(p ident.Partition, nodes []ident.Node)
 }
 
-// Space has the brokers that are below their disk reserve; *maintenance.Space implements it.
-type Space interface {
-	// Introduce posts which of these brokers are below their reserve.
+// space posts which brokers are below their disk reserve (maintenance.Space).
+type space interface {
 	Introduce(nodes []ident.Node, post func(replica.Event))
 }
 
@@ -53,8 +50,8 @@ type Options struct {
 	Catalog     *catalog.Catalog
 	Meta        metadata.Store
 	Keys        metadata.Keys
-	Peers       Peers
-	Space       Space           // nil: every broker has space
+	Peers       peers
+	Space       space           // nil: every broker has space
 	MayCache    bool            // topics may be acknowledged from the page cache here (--durability=replicated)
 	Replica     replica.Options // Partition and Self are filled in
 	Queue       nsqd.Options    // Policy is filled in
@@ -130,7 +127,6 @@ func (l *Local) makeStores(of []ident.Partition) {
 	})
 }
 
-// storeLocked finds or creates the store of a partition.
 func (l *Local) storeLocked(topic string, p ident.Partition) (*store.Partition, error) {
 	if st, ok := l.o.Store.Partition(p); ok {
 		return st, nil

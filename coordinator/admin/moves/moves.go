@@ -90,7 +90,6 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 	}, nil
 }
 
-// checkBroker refuses a broker that the cluster does not have.
 func (m *Moves) checkBroker(n ident.Node) error {
 	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
 		return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
@@ -145,7 +144,6 @@ func (m *Moves) balance(ctx context.Context) error {
 // aim is the replicas that a partition is to have, before and after a change.
 type aim struct{ before, after []ident.Node }
 
-// balanced returns the partitions that a balance changes.
 func (m *Moves) balanced() map[ident.Partition]aim {
 	var ids []ident.Partition
 	var before [][]ident.Node

@@ -93,7 +93,7 @@ func (q *Quotas) Limits() api.LimitsView {
 func nothing(string, string) bool { return false }
 
 // Topic admits a new topic until done is called, or returns the quota that refuses it. One caller at a time creates a
-// topic of a name (Topics.locks).
+// topic of a name (topics.locks).
 func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done func(), err error) {
 	who := api.RequesterOf(ctx)
 	if err := q.addTopic(who, name, partitions); err != nil {
@@ -147,7 +147,7 @@ func (q *Quotas) paceLocked(user string) *rate.Limiter {
 }
 
 // Partitions admits the growth of a topic with this owner until done is called, or returns the quota that refuses it.
-// One caller at a time changes a topic of a name (Topics.locks).
+// One caller at a time changes a topic of a name (topics.locks).
 func (q *Quotas) Partitions(ctx context.Context, name, owner string, from, to int) (done func(), err error) {
 	who := api.RequesterOf(ctx)
 	q.mu.Lock()

@@ -124,8 +124,7 @@ type Put struct {
 	Identified bool
 }
 
-// flagIdentified is a flag of a Put. On the wire: append only.
-const flagIdentified = 1
+const flagIdentified = 1 // a flag of a Put. On the wire: append only.
 
 // AppendPut appends a record of PutSize bytes.
 func AppendPut(b []byte, r Put) []byte {
@@ -171,8 +170,7 @@ type Reply struct {
 	Outcome   replica.Outcome
 }
 
-// shortageBits is the position of the minimum in the result of "not enough replicas".
-const shortageBits = 32
+const shortageBits = 32 // the position of the minimum in the result of "not enough replicas"
 
 // ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of "not enough replicas" the
 // two numbers, the minimum in the upper half.
@@ -235,15 +233,12 @@ const (
 	VerbRefused VerbKind = 16
 )
 
-// Unseen is the argument of a requeue of a message that was not sent to the client: the delivery does not count as an
-// attempt.
-const Unseen = -1
-
-// Left is the argument of a requeue of a message whose client has left.
-const Left = -2
-
-// Kept is like Left, but the message waits for its timeout.
-const Kept = -3
+// Arguments of a requeue without a delay.
+const (
+	Unseen = -1 // the message was not sent to the client: the delivery does not count as an attempt
+	Left   = -2 // the client has left
+	Kept   = -3 // the client has left, and the message waits for its timeout
+)
 
 // String is the verb of the protocol.
 func (k VerbKind) String() string {
@@ -297,7 +292,6 @@ func AppendVerb(b []byte, v Verb) []byte {
 	return le.AppendUint64(b, v.Number)
 }
 
-// decodeVerb reads a record of VerbSize bytes.
 func decodeVerb(b []byte) Verb {
 	le := binary.LittleEndian
 	return Verb{
