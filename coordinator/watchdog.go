@@ -107,19 +107,6 @@ func (b watchdog) othersWork(ctx context.Context) bool {
 			}
 		}
 	}
-	b.askBusy(ctx, able)
-	return b.anyReplica(func(v *replica.View) bool {
-		others := 0
-		for _, m := range v.ISR {
-			if a := able[m.Node]; a != nil && a.Load() {
-				others++
-			}
-		}
-		return leads(v) && others >= v.MinInSync
-	})
-}
-
-func (b watchdog) askBusy(ctx context.Context, able map[ident.Node]*atomic.Bool) {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
 	var asked sync.WaitGroup
@@ -130,6 +117,15 @@ func (b watchdog) askBusy(ctx context.Context, able map[ident.Node]*atomic.Bool)
 		})
 	}
 	asked.Wait()
+	return b.anyReplica(func(v *replica.View) bool {
+		others := 0
+		for _, m := range v.ISR {
+			if a := able[m.Node]; a != nil && a.Load() {
+				others++
+			}
+		}
+		return leads(v) && others >= v.MinInSync
+	})
 }
 
 func leads(v *replica.View) bool { return v.Role == replica.Leader || v.Role == replica.Electing }

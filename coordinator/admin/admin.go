@@ -167,12 +167,6 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 		return a.topics.setReplication(ctx, op)
 	case api.MoveReplica, api.Balance, api.Decommission, api.Drain:
 		return a.Moves.Do(ctx, op)
-	}
-	return a.doChannel(ctx, op)
-}
-
-func (a *Admin) doChannel(ctx context.Context, op api.Operation) error {
-	switch op := op.(type) {
 	case api.CreateChannel:
 		return a.Channels.createExplicitly(ctx, op)
 	case api.DeleteChannel:

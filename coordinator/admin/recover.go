@@ -161,6 +161,11 @@ type audit struct {
 	api.Remains
 }
 
+func (r *recovery) auditPut(now time.Time, what string, id ident.Partition, record any) metadata.Put {
+	name := fmt.Sprintf("%s-%s-%s", now.Format("20060102T150405.000"), what, id)
+	return metadata.Put{Key: r.keys.Audit(name), Value: metadata.Encode(record)}
+}
+
 // Recover makes one replica the whole in-sync set of a partition whose in-sync set is lost: acknowledged messages that
 // are not on it are permanently lost. The minimum is 1 until enough replicas are in sync. Nothing else elects
 // uncleanly. The transaction fails if a member of the old set was started, or ended, since it was asked. If the
@@ -185,13 +190,8 @@ func (r *recovery) Recover(ctx context.Context, topic string, partition int, fro
 	}
 	now := time.Now().UTC()
 	record := audit{V: metadata.Version, At: now, By: r.o.Self, From: h, Before: found.state, Remains: found.Remains}
-	name := fmt.Sprintf("%s-recover-%s", now.Format("20060102T150405.000"), found.id)
-	ok, rev, err := r.store.Txn(ctx, r.conditions(&found), []metadata.Put{
-		{Key: r.keys.Partition(found.id), Value: metadata.Encode(next)}, {Key: r.keys.Audit(name), Value: metadata.Encode(record)},
-	})
-	if err == nil && !ok {
-		err = txn.ErrCompare
-	}
+	rev, err := txn.Write(ctx, r.store, r.conditions(&found),
+		metadata.Put{Key: r.keys.Partition(found.id), Value: metadata.Encode(next)}, r.auditPut(now, "recover", found.id, record))
 	if err != nil {
 		return found.Remains, fmt.Errorf("%w: recover %s: %w", api.ErrUnavailable, found.id, err)
 	}
@@ -246,9 +246,7 @@ func (r *recovery) Discard(ctx context.Context, topic string, partition int, on 
 	}
 	now := time.Now().UTC()
 	record := discarded{V: metadata.Version, At: now, By: r.o.Self, Topic: topic, Partition: partition, Replica: h}
-	name := fmt.Sprintf("%s-discard-%s", now.Format("20060102T150405.000"), found.id)
-	puts := []metadata.Put{{Key: r.keys.Audit(name), Value: metadata.Encode(record)}}
-	if err := r.rewrite(ctx, found.id, puts); err != nil {
+	if err := r.rewrite(ctx, found.id, r.auditPut(now, "discard", found.id, record)); err != nil {
 		return err
 	}
 	r.o.Log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "node": on, "end_sequence": h.End}).
@@ -272,22 +270,18 @@ func (r *remains) keeps(on ident.Node) string {
 }
 
 // rewrite writes a partition's unchanged key, so that every broker reads it again.
-func (r *recovery) rewrite(ctx context.Context, id ident.Partition, beside []metadata.Put) error {
+func (r *recovery) rewrite(ctx context.Context, id ident.Partition, beside metadata.Put) error {
 	for {
 		e, err := r.store.Get(ctx, r.keys.Partition(id))
-		ok := false
 		if err == nil {
 			compare := []metadata.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}
-			ok, _, err = r.store.Txn(ctx, compare, append([]metadata.Put{{Key: e.Key, Value: e.Value}}, beside...))
+			_, err = txn.Write(ctx, r.store, compare, metadata.Put{Key: e.Key, Value: e.Value}, beside)
 		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
-		}
-		if ok {
+		switch {
+		case err == nil:
 			return nil
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %w", api.ErrUnavailable, txn.ErrCompare)
+		case !errors.Is(err, txn.ErrCompare) || ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 		}
 	}
 }

@@ -268,7 +268,7 @@ func (p *pipe) set(down, full bool) {
 
 func (w *world) pipe(from, to ident.Node) *pipe { return w.pipes[[2]ident.Node{from, to}] }
 
-// links is a broker's Transport.
+// links is a broker's transport.
 type links struct{ b *broker }
 
 func (t links) Up(n ident.Node) bool {

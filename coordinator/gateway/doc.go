@@ -1,6 +1,6 @@
 // Package gateway lets any broker serve any topic. It forwards puts for partitions that are led elsewhere, and relays
 // subscriptions on channels that are served elsewhere. It implements api.Publisher, api.Subscribers and api.Receipts
-// over the Core (the partitions of this broker and the watched metadata) and a Transport to the other brokers.
+// over the Core (the partitions of this broker and the watched metadata) and a transport to the other brokers.
 //
 // It elects no leader, stores nothing, and has no sockets of clients. It never invents an outcome: the answer "not
 // stored" is given only if no attempt of a put can have been written. Package outcome has the table of the answers,

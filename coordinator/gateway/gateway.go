@@ -66,8 +66,8 @@ type Core interface {
 // Leadership is the leader of a partition.
 type Leadership = catalog.Leadership
 
-// Transport carries frames to other brokers; rpc.Transport is one.
-type Transport interface {
+// transport carries frames to other brokers; rpc.Transport is one.
+type transport interface {
 	// Send never blocks. An error means that the frame was not sent.
 	Send(to ident.Node, f rpc.Frame) error
 	// Queue is like Send, but the frame is sent by the next Flush, which does not block either. Together they send an
@@ -111,7 +111,7 @@ func (o Options) withDefaults() Options {
 // Gateway is the edge of one broker. New starts it, Close ends it.
 type Gateway struct {
 	core      Core
-	transport Transport
+	transport transport
 	o         Options
 	start     time.Time // times are relative to it
 
@@ -138,7 +138,7 @@ type Gateway struct {
 }
 
 // New starts a gateway.
-func New(core Core, t Transport, o Options) *Gateway {
+func New(core Core, t transport, o Options) *Gateway {
 	o = o.withDefaults()
 	g := &Gateway{
 		core: core, transport: t, o: o, start: time.Now(),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
@@ -233,11 +234,8 @@ func (s *Space) log(low bool) {
 func (s *Space) notify(ctx context.Context, low bool) {
 	ctx, cancel := context.WithTimeout(ctx, spaceEvery)
 	defer cancel()
-	var notified sync.WaitGroup
-	for _, n := range s.Others() {
-		notified.Go(func() {
-			_, _ = calls.Space.Ask(ctx, s.Caller, n, calls.SpaceNotice{Node: s.Self, Low: low})
-		})
-	}
-	notified.Wait()
+	others := s.Others()
+	concurrency.Each(len(others), len(others), func(i int) {
+		_, _ = calls.Space.Ask(ctx, s.Caller, others[i], calls.SpaceNotice{Node: s.Self, Low: low})
+	})
 }

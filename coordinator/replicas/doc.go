@@ -16,7 +16,7 @@
 //  4. A machine is notified of each of its replicas' brokers once, in the order of the metadata: one
 //     goroutine calls the methods …Changed.
 //  5. A replica of a topic that requires sync acknowledges nothing before the store syncs
-//     everything (durability.go).
+//     everything (settings.go).
 //  6. A replica for which the disk has no space is opened as soon as there is space (Retry).
 //
 // # Goroutines
