@@ -18,8 +18,7 @@ import (
 //
 //  1. One transaction writes the keys of the new partitions, and Growing in the topic's
 //     key. From then on every operation on channels includes them.
-//  2. The leaders of the new partitions create the channels of the topic, at the start of
-//     the log.
+//  2. The leaders of the new partitions create the channels of the topic, at the start of the log.
 //  3. The topic's key gets the new number. Then brokers publish to the new partitions, and
 //     subscriptions attach to them.
 //

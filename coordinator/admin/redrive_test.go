@@ -12,8 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// sharedLetters is a subscription to a dead-letter topic that has any number of
-// messages of other channels.
+// sharedLetters is a subscription to a dead-letter topic that has any number of messages of other channels.
 type sharedLetters struct{ api.Subscription }
 
 func (sharedLetters) SetReady(int) {}

@@ -31,9 +31,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a cluster in one process: brokers with a gateway each, a log per
-// partition that all of them share (replication is not under test here), and a
-// network that keeps order and can fail.
+// world is a cluster in one process: brokers with a gateway each, a log per partition that all of them share
+// (replication is not under test here), and a network that keeps order and can fail.
 type world struct {
 	t       testing.TB
 	mu      sync.Mutex

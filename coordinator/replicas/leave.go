@@ -70,10 +70,9 @@ func (l *Local) trashDeleted(p ident.Partition, why string) {
 	}
 }
 
-// moveAway removes a replica that was reassigned. It first stops acknowledging, then rereads the
-// partition's key linearizably; if the key no longer lists this broker, it trashes the files. If the
-// replica was moved back, that change unmutes it. Its machine stays until the replica is trashed,
-// because only the machine has the end of the log.
+// moveAway removes a replica that was reassigned. It first stops acknowledging, then rereads the partition's key
+// linearizably; if the key no longer lists this broker, it trashes the files. If the replica was moved back, that
+// change unmutes it. Its machine stays until the replica is trashed, because only the machine has the end of the log.
 func (l *Local) moveAway(ctx context.Context, id ident.Partition) {
 	muted := l.whileAway(id, func() {
 		if p, ok := l.o.Engine.Partition(id); ok {

@@ -25,8 +25,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// openers is how many stores are created at once: each takes a few syncs, which the file system
-// combines.
+// openers is how many stores are created at once: each takes a few syncs, which the file system combines.
 const openers = 32
 
 // RetryEvery is how often the caller calls Retry.
@@ -195,8 +194,7 @@ func (l *Local) introduce(p *engine.Partition, s metadata.PartitionState) {
 	}
 }
 
-// open finds a partition, or starts it from its store, which is created if this broker does not have
-// it.
+// open finds a partition, or starts it from its store, which is created if this broker does not have it.
 func (l *Local) open(id ident.Partition) (*engine.Partition, error) {
 	defer l.lock(id)()
 	if p, ok := l.o.Engine.Partition(id); ok {

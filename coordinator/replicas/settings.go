@@ -13,10 +13,9 @@ import (
 // durabilityEvery is the least time between two checks of the topics' requirements.
 const durabilityEvery = time.Second
 
-// The durability of a topic is in its key. A broker started with --durability=replicated
-// acknowledges from its page cache only while every topic with a replica here allows that.
-// Otherwise it syncs everything, because all partitions share one journal. A broker started with
-// --durability=sync always does.
+// The durability of a topic is in its key. A broker started with --durability=replicated acknowledges from its page
+// cache only while every topic with a replica here allows that. Otherwise it syncs everything, because all partitions
+// share one journal. A broker started with --durability=sync always does.
 
 // requireSync makes the store sync all partitions if the topic of a replica requires syncs. The
 // replica's folder exists already, so RunDurability does not undo it.

@@ -43,9 +43,8 @@ const (
 	FrameVerbs   frameKind = 5
 )
 
-// Header is the header of a frame. Its beginning is the kind as a byte and the count as uvarint; Hints or Open follow as
-// msgpack.
-// On the wire, by position: append only.
+// Header is the header of a frame. Its beginning is the kind as a byte and the count as uvarint; Hints or Open follow
+// as msgpack. On the wire, by position: append only.
 type Header struct {
 	Kind  frameKind
 	Count int
