@@ -81,31 +81,21 @@ type transport interface {
 // DefaultPutLimit is Options.PutLimit if that is zero.
 const DefaultPutLimit = 9 * time.Second
 
+const (
+	resendAfter = 2 * time.Second        // an unanswered forward is sent again
+	maxPause    = 100 * time.Millisecond // between retries of a put
+	reclaimTime = 2 * time.Second        // the messages of a disconnected edge stay in flight at the leader
+	putBytes    = 256 << 20              // of unanswered puts; twice that is refused
+)
+
 // Options of a gateway. Zero values take the defaults of coordinator/replica/DESIGN.md 4.7.
 type Options struct {
 	PutLimit time.Duration // 9 s: no producer waits longer
 	Hold     time.Duration // 3 s: then "not enough replicas" is final
-	Resend   time.Duration // 2 s: an unanswered forward is sent again
-	Retry    time.Duration // 100 ms: longest pause between retries
-	Reclaim  time.Duration // 2 s: the messages of a disconnected edge stay in flight at the leader
-	Bytes    int64         // 256 MiB of unanswered puts; twice that is refused
 	// MaxConsumers bounds the subscriptions of one channel at this broker; 0: no limit.
 	MaxConsumers int
 	Metrics      *metrics.Recorder // nil: nothing is recorded
 	Log          logrus.FieldLogger
-}
-
-func (o Options) withDefaults() Options {
-	o.PutLimit = cmp.Or(o.PutLimit, DefaultPutLimit)
-	o.Hold = cmp.Or(o.Hold, 3*time.Second)
-	o.Resend = cmp.Or(o.Resend, 2*time.Second)
-	o.Retry = cmp.Or(o.Retry, 100*time.Millisecond)
-	o.Reclaim = cmp.Or(o.Reclaim, 2*time.Second)
-	o.Bytes = cmp.Or(o.Bytes, 256<<20)
-	if o.Log == nil {
-		o.Log = logrus.StandardLogger()
-	}
-	return o
 }
 
 // Gateway is the edge of one broker. New starts it, Close ends it.
@@ -139,10 +129,13 @@ type Gateway struct {
 
 // New starts a gateway.
 func New(core Core, t transport, o Options) *Gateway {
-	o = o.withDefaults()
+	o.PutLimit, o.Hold = cmp.Or(o.PutLimit, DefaultPutLimit), cmp.Or(o.Hold, 3*time.Second)
+	if o.Log == nil {
+		o.Log = logrus.StandardLogger()
+	}
 	g := &Gateway{
 		core: core, transport: t, o: o, start: time.Now(),
-		budget: &putBudget{limit: o.Bytes},
+		budget: &putBudget{limit: putBytes},
 		wakeUp: concurrency.NewEdge(), done: make(chan struct{}),
 	}
 	g.mu.queues = make(map[ident.Partition]*putQueue)
@@ -179,7 +172,7 @@ func (g *Gateway) Close() error {
 // ones, and attaches subscriptions again.
 func (g *Gateway) run() {
 	defer g.wg.Done()
-	timer := time.NewTimer(g.o.Retry)
+	timer := time.NewTimer(maxPause)
 	defer timer.Stop()
 	changed := g.core.Changed()
 	for {
@@ -222,7 +215,7 @@ func (g *Gateway) clusterChanged() {
 
 // runDue does all work that is due. It returns how long run may sleep, and whether there is any work that needs it.
 func (g *Gateway) runDue() (time.Duration, bool) {
-	now, pause := g.now(), g.o.Retry
+	now, pause := g.now(), maxPause
 	needed := g.subs.runDue(now)
 	needed = g.server.runDue(now) || needed
 	needed = g.budget.admit() || needed

@@ -13,7 +13,7 @@ import (
 )
 
 // An attempt that was forwarded to a leader and has no answer is given up as soon as the metadata names another leader,
-// or another run of the same process: otherwise it would have no answer before Options.Resend. It is not given up, and
+// or another run of the same process: otherwise it would have no answer before resendAfter. It is not given up, and
 // so not repeated, while the same run leads, or while the metadata lags behind the leader that a peer named. All
 // connections stand in these tests.
 

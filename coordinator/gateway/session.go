@@ -315,7 +315,7 @@ func (rs *relaySession) expire(now time.Duration) bool {
 	var late []uint64
 	for _, s := range rs.mu.streams {
 		switch silent := now - s.since; {
-		case s.disconnected && silent >= rs.g.o.Reclaim:
+		case s.disconnected && silent >= reclaimTime:
 			late = append(late, s.id)
 		case !s.disconnected && silent >= forgottenAfter: // if this process was stopped, the edge opens the stream again
 			s.disconnected, s.since = true, now
