@@ -30,28 +30,24 @@ import (
 // Options of a broker. Meta, Listen, FS, Dir and Node.Name must be given.
 type Options struct {
 	Cluster string
-	// Node is how the broker presents itself: name, addresses, zone, version.
-	Node metadata.NodeState
+	Node    metadata.NodeState // how the broker presents itself: name, addresses, zone, version
 
-	FS  vfs.FS
-	Dir string // the data path, locked by the caller
-	// NodeFile is the node file of the data path; nil: Start opens it.
-	NodeFile *nodefile.File
+	FS       vfs.FS
+	Dir      string         // the data path, locked by the caller
+	NodeFile *nodefile.File // of the data path; nil: Start opens it
 	// Mark returns the marks that distinguish the data path from a copy; nil: it has none.
-	Mark func() (nodefile.Marks, error)
-	// OnlyMember: this data path has the only copy of the metadata.
-	OnlyMember   bool
+	Mark         func() (nodefile.Marks, error)
+	OnlyMember   bool   // this data path has the only copy of the metadata
 	BootID       string // of the machine: a new one means that its page cache is lost
 	NoSync       bool   // topics that do not require "sync" are acknowledged from the page cache
 	SegmentBytes int64  // of one file of a log (64 MiB); retention removes whole files
 	JournalBytes int64  // of one file of the journal (16 MiB)
 	OpenFiles    int    // of the store that stay open between uses (4096)
 
-	Meta   metadata.Store // owned by the caller, closed after the broker
-	Listen net.Listener   // for other brokers; owned by the broker from Start on
-	TLS    rpc.Identity   // nil: plain text
-	// Connections bounds the connections from other brokers; zero: rpc's default.
-	Connections peertls.Limits
+	Meta        metadata.Store   // owned by the caller, closed after the broker
+	Listen      net.Listener     // for other brokers; owned by the broker from Start on
+	TLS         rpc.Identity     // nil: plain text
+	Connections peertls.Limits   // from other brokers; zero: rpc's default
 	Token       []byte           // of the cluster
 	Members     metadata.Members // nil: the metadata store is external
 	// Dial connects to other brokers; nil: TCP.
@@ -74,8 +70,7 @@ type Options struct {
 	Gateway gateway.Options
 	RPC     rpc.Times
 	Log     logrus.FieldLogger
-	// Slow is the duration from which puts and syncs of the journal are logged, with their stage; 0: none are.
-	Slow    time.Duration
+	Slow    time.Duration                          // slower puts and syncs are logged with their stage; 0: none are
 	Trace   func(*queue.Draft) func(engine.Stages) // engine.Options
 	Metrics *metrics.Recorder                      // nil: nothing is recorded
 	Events  *events.Recorder                       // nil: nothing is recorded

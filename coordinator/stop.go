@@ -17,8 +17,7 @@ const (
 	// registration. If the others stop too, the metadata has no majority, and a longer wait would not help. Brokers that miss
 	// the notification detect the stop themselves.
 	publishTimeout = 2 * txn.Timeout
-	// settleTimeout bounds the wait for the channels' last changes.
-	settleTimeout = time.Second
+	settleTimeout  = time.Second // of the wait for the channels' last changes
 	// transferStall is the time without progress after which the transfers end: the targets, or the metadata, may be stopping
 	// too.
 	transferStall = 500 * time.Millisecond

@@ -13,10 +13,8 @@ import (
 )
 
 const (
-	// stalledEvery is how often a broker checks that its disk and its core loops make progress.
-	stalledEvery = 250 * time.Millisecond
-	// busyTimeout bounds the question to another broker whether it makes progress.
-	busyTimeout = 500 * time.Millisecond
+	stalledEvery = 250 * time.Millisecond // between two checks that the disk and the core loops make progress
+	busyTimeout  = 500 * time.Millisecond // of the question to another broker whether it makes progress
 )
 
 // watchdog observes the broker's disk and core loops from outside of them.

@@ -46,14 +46,10 @@ type Defaults struct {
 	Durability                               metadata.Durability
 	Ordered                                  bool
 	Options                                  metadata.TopicOptions
-	// ByName changes the defaults of topics with matching names; the first match counts.
-	ByName []option.Default
-	// AutoCreate: a put or a subscription creates its topic.
-	AutoCreate bool
-	// DeleteGrace is how long a deleted topic can be undeleted; 0: it is permanently deleted at once.
-	DeleteGrace time.Duration
-	// Hold is how long the creation of a topic waits for brokers.
-	Hold time.Duration
+	ByName                                   []option.Default // for patterns of names; the first match counts
+	AutoCreate                               bool             // a put or a subscription creates its topic
+	DeleteGrace                              time.Duration    // a deleted topic can be undeleted that long; 0: not at all
+	Hold                                     time.Duration    // how long the creation of a topic waits for brokers
 	// KnownChannels lists the channels that lookupd has of a new topic; nil: there is no lookupd.
 	KnownChannels func(ctx context.Context, topic string) []string
 }
@@ -85,16 +81,13 @@ type Options struct {
 	Catalog   *catalog.Catalog
 	Engine    *engine.Engine
 	Directory directory
-	// Up reports whether a broker answers.
-	Up func(ident.Node) bool
-	// Low reports whether a broker is below its disk reserve.
-	Low      func(ident.Node) bool
-	Caller   calls.Caller
-	Gateway  gateway
-	Defaults Defaults
-	Limits   quota.Limits
-	// Snapshot is the cluster as the controller sees it.
-	Snapshot func() plan.Snapshot
+	Up        func(ident.Node) bool // whether a broker answers
+	Low       func(ident.Node) bool // whether a broker is below its disk reserve
+	Caller    calls.Caller
+	Gateway   gateway
+	Defaults  Defaults
+	Limits    quota.Limits
+	Snapshot  func() plan.Snapshot // the cluster as the controller sees it
 	// Note records what a client's put or subscription created, or failed to create (err); nil: it is not recorded.
 	Note  func(who api.Requester, detail string, err error)
 	Group *concurrency.Group

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// prepareTimeout bounds one broker's answer; a slower broker is not in the first in-sync set.
-	prepareTimeout = time.Second
+	prepareTimeout = time.Second           // of one broker's answer; a slower broker is not in the first in-sync set
 	prepareEach    = 10 * time.Millisecond // in addition, for each partition
 	connectWait    = 200 * time.Millisecond
 	// makers bounds the topics that a broker creates at the same time. Together with askers it is below the calls that

@@ -32,11 +32,10 @@ type recovery struct {
 // remains is the state of a partition, with everything that a transaction has to compare.
 type remains struct {
 	api.Remains
-	id    ident.Partition
-	state metadata.PartitionState
-	runs  map[ident.Node]ident.Incarnation // of its replicas, when they were asked
-	// follows: the leader in the key answers, and does not lead.
-	follows bool
+	id      ident.Partition
+	state   metadata.PartitionState
+	runs    map[ident.Node]ident.Incarnation // of its replicas, when they were asked
+	follows bool                             // the leader in the key answers, and does not lead
 }
 
 // Remains asks all replicas of a partition for their contents (api.Recovery).

@@ -18,11 +18,9 @@ const deadLetterChannel = nsqd.RedriveChannel
 const (
 	// redriveIdle ends a redrive in which no dead letter has arrived for this long. A partition that was slow to send its first one
 	// has a share of RDY again after a second.
-	redriveIdle = 1500 * time.Millisecond
-	// redriveBurst is the number of dead letters that are moved at once.
-	redriveBurst = 256
-	// redriveHeld bounds the dead letters of other channels that are passed over. They are requeued afterwards.
-	redriveHeld = 1 << 15
+	redriveIdle  = 1500 * time.Millisecond
+	redriveBurst = 256     // dead letters that are moved at once
+	redriveHeld  = 1 << 15 // dead letters of other channels that are passed over, and requeued afterwards
 )
 
 // redriver moves dead letters back.

@@ -20,10 +20,9 @@ import (
 )
 
 const (
-	createTimeout = 9 * time.Second // including the wait for other creations
-	knownTimeout  = time.Second     // of KnownChannels
-	// deleteRepeat is how long a repeated deletion counts as the same one: nsqadmin posts it to every broker.
-	deleteRepeat = 10 * time.Second
+	createTimeout = 9 * time.Second  // including the wait for other creations
+	knownTimeout  = time.Second      // of KnownChannels
+	deleteRepeat  = 10 * time.Second // a repeated deletion counts as the same one: nsqadmin posts it to every broker
 )
 
 // topics creates, changes and deletes topics.

@@ -28,39 +28,37 @@ import (
 // Core is the part of this broker that the gateway uses. Any goroutine may call its methods. Only those with a context
 // block.
 type Core interface {
-	// Self is this broker's name.
 	Self() ident.Node
-	// Incarnation is this broker's registration.
-	Incarnation() ident.Incarnation
+	Incarnation() ident.Incarnation // of the newest registration
+	// Changed is closed at the next change of the metadata, of a leadership or of the peers.
+	Changed() <-chan struct{}
 	// Topic looks a topic up in the watched metadata.
 	Topic(name string) (metadata.TopicState, bool)
-	// EnsureTopic creates the topic if that is allowed, and returns once the watched metadata has it. Of several
-	// callers one at a time tries it.
+	// EnsureTopic creates the topic if that is allowed, and returns once the watched metadata has it. Of several callers
+	// one at a time tries it.
 	EnsureTopic(ctx context.Context, name string) error
 	// Leader is the leadership in the metadata; false while that incarnation is not live.
 	Leader(p ident.Partition) (Leadership, bool)
 	// Leads reports whether this broker leads p and its marker is committed.
 	Leads(p ident.Partition) bool
+	// Queue gives the channels of a local replica.
+	Queue(p ident.Partition) (*nsqd.Partition, bool)
 	// Propose submits a put to the core loop. c.Complete is called exactly once.
 	Propose(p ident.Partition, d queue.Draft, c replica.Completer)
 	// Flush must follow Propose once the caller has no lock: it may wait for the disk.
 	Flush()
-	// Queue gives the channels of a local replica.
-	Queue(p ident.Partition) (*nsqd.Partition, bool)
-	// Changed is closed at the next change of the metadata, of a leadership or of the peers.
-	Changed() <-chan struct{}
 	// CreateChannel makes the channel exist cluster-wide and returns once every partition's leader has replicated its
 	// position. Idempotent.
 	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
-	// Filter is the text of a channel's filter; "": it has none, or there is no such channel.
-	Filter(topic ident.TopicID, channel string) string
-	// AskSettle asks the leader of a partition to settle receipts. It blocks.
-	AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error)
-	// ChannelMissing reports that a leader does not have a channel that CreateChannel has created: the next
-	// CreateChannel creates it again.
-	ChannelMissing(topic ident.TopicID, channel string)
 	// RepositionChannel is CreateChannel, and moves a channel that has no consumers, in one partition or in all (-1).
 	RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error
+	// ChannelMissing reports that a leader does not have a channel that CreateChannel has created: the next CreateChannel
+	// creates it again.
+	ChannelMissing(topic ident.TopicID, channel string)
+	// Filter is the text of a channel's filter; "": it has none, or there is no such channel.
+	Filter(topic ident.TopicID, channel string) string
+	// AskSettle asks the leader of a partition to settle receipts.
+	AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error)
 }
 
 // Leadership is the leader of a partition.
@@ -90,10 +88,9 @@ const (
 
 // Options of a gateway. Zero values take the defaults of coordinator/replica/DESIGN.md 4.7.
 type Options struct {
-	PutLimit time.Duration // 9 s: no producer waits longer
-	Hold     time.Duration // 3 s: then "not enough replicas" is final
-	// MaxConsumers bounds the subscriptions of one channel at this broker; 0: no limit.
-	MaxConsumers int
+	PutLimit     time.Duration     // 9 s: no producer waits longer
+	Hold         time.Duration     // 3 s: then "not enough replicas" is final
+	MaxConsumers int               // subscriptions of one channel at this broker; 0: no limit
 	Metrics      *metrics.Recorder // nil: nothing is recorded
 	Log          logrus.FieldLogger
 }

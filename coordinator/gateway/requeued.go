@@ -17,8 +17,7 @@ const (
 	// requeueMemory is how long a requeue is remembered: longer than a leader without its replicas serves, and than
 	// it takes to find a leader dead.
 	requeueMemory = 10 * time.Second
-	// maxRequeues bounds the remembered requeues of a subscription in a partition.
-	maxRequeues = 1024
+	maxRequeues   = 1024 // remembered for a subscription in a partition
 )
 
 // clientVerb is a finish or requeue with the time at which the client made it.

@@ -24,19 +24,16 @@ type machines interface {
 
 // Options of Peers. All but Members must be given.
 type Options struct {
-	Self     ident.Node
-	Machines machines
-	Catalog  *catalog.Catalog
-	Store    metadata.Store
-	Session  *session.Session
-	Members  metadata.Members // nil: the metadata store is external
-	Caller   calls.Caller
-	// Lost reports that a broker no longer answers.
-	Lost func(ident.Node)
-	// Silent is how long a broker has to be silent to count as unreachable (T_isr).
-	Silent time.Duration
-	// RevokeFor bounds the attempts to revoke a dead broker's registration: by then its lease has expired.
-	RevokeFor time.Duration
+	Self      ident.Node
+	Machines  machines
+	Catalog   *catalog.Catalog
+	Store     metadata.Store
+	Session   *session.Session
+	Members   metadata.Members // nil: the metadata store is external
+	Caller    calls.Caller
+	Lost      func(ident.Node) // a broker no longer answers
+	Silent    time.Duration    // a broker counts as unreachable after that time (T_isr)
+	RevokeFor time.Duration    // bounds the attempts to revoke a dead broker's registration: then its lease has expired
 	Group     *concurrency.Group
 	Log       logrus.FieldLogger
 }

@@ -22,17 +22,13 @@ type Settings struct {
 	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or the logs take more, puts to all partitions
 	// with a replica on this broker are refused. 0: no limit.
 	MinFreeBytes, MaxDiskBytes int64
-	// RepeatFor is how long a broker may repeat a put, even if channels have finished it.
-	RepeatFor time.Duration
+	RepeatFor                  time.Duration // how long a broker may repeat a put, even if channels have finished it
 	// DeleteGrace is how long a deleted topic can be undeleted, and how long before its deletion an idle channel is announced;
 	// 0: neither.
-	DeleteGrace time.Duration
-	// DeleteEarly removes deleted topics before that while a disk is below its reserve.
-	DeleteEarly bool
-	// TrashGrace is how long the files of removed topics are kept.
-	TrashGrace time.Duration
-	// TombstoneGrace is how long all brokers have to be live before a tombstone is removed.
-	TombstoneGrace time.Duration
+	DeleteGrace    time.Duration
+	DeleteEarly    bool          // deleted topics are removed before that while a disk is below its reserve
+	TrashGrace     time.Duration // how long the files of removed topics are kept
+	TombstoneGrace time.Duration // how long all brokers have to be live before a tombstone is removed
 	// MayPublish reports whether a user may publish to a topic now; nil: rights are not enforced.
 	MayPublish func(user, topic string) bool
 }
@@ -49,16 +45,13 @@ type Broker struct {
 	Caller    calls.Caller
 	Admin     admin
 	Publisher publisher
-	// Others are the other live brokers that answer.
-	Others func() []ident.Node
-	// Alive reports whether a broker is registered and answers.
-	Alive func(ident.Node) bool
-	// Replicas are the other brokers that answer and have a replica of a partition.
-	Replicas func(ident.Partition) []ident.Node
-	Group    *concurrency.Group
-	Metrics  *metrics.Recorder // nil: nothing is recorded
-	Events   *events.Recorder  // nil: nothing is recorded
-	Log      logrus.FieldLogger
+	Others    func() []ident.Node                // live brokers that answer
+	Alive     func(ident.Node) bool              // whether a broker is registered and answers
+	Replicas  func(ident.Partition) []ident.Node // the other brokers that answer and have a replica of a partition
+	Group     *concurrency.Group
+	Metrics   *metrics.Recorder // nil: nothing is recorded
+	Events    *events.Recorder  // nil: nothing is recorded
+	Log       logrus.FieldLogger
 }
 
 // admin deletes topics and channels as they were read (admin.Admin). txn.ErrCompare: they have changed since, or the fence

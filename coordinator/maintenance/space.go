@@ -20,9 +20,8 @@ const (
 	spaceEvery = 200 * time.Millisecond
 	// spaceBack is how long a disk has to be above its reserve before the broker counts as having room: one near the limit
 	// would leave and join the in-sync sets all the time.
-	spaceBack = 5 * time.Second
-	// spaceForgotten is how long another broker's report about its disk is valid.
-	spaceForgotten = 10 * spaceEvery
+	spaceBack      = 5 * time.Second
+	spaceForgotten = 10 * spaceEvery // another broker's report about its disk is valid
 )
 
 // Space has the brokers that are below their disk reserve, and watches the disk here. It notifies the machines of each change.

@@ -25,13 +25,11 @@ type Moves struct{ o Options }
 
 // Options are all required.
 type Options struct {
-	Store   metadata.Store
-	Keys    metadata.Keys
-	Catalog *catalog.Catalog
-	// Snapshot is the cluster as the controller sees it.
-	Snapshot func() plan.Snapshot
-	// Low reports whether a broker is below its disk reserve.
-	Low func(ident.Node) bool
+	Store    metadata.Store
+	Keys     metadata.Keys
+	Catalog  *catalog.Catalog
+	Snapshot func() plan.Snapshot  // the cluster as the controller sees it
+	Low      func(ident.Node) bool // whether a broker is below its disk reserve
 }
 
 // New makes the Moves of a broker.

@@ -16,8 +16,7 @@ import (
 // Limits bound the cluster; 0: no limit. Every broker has the same.
 type Limits struct {
 	Topics, Partitions int
-	// Channels of one topic: the durable ones, and at each leader as many ephemeral ones.
-	Channels int
+	Channels           int // of one topic: the durable ones, and at each leader as many ephemeral ones
 }
 
 // Quotas refuses creations beyond the limits of the cluster and the quota of the requester's user. It counts the
@@ -130,8 +129,7 @@ func (q *Quotas) addTopic(who api.Requester, name string, partitions int) error 
 const (
 	createBurst = 100
 	createRate  = 5
-	// maxPaces bounds the users whose paces are known.
-	maxPaces = 10_000
+	maxPaces    = 10_000 // users whose paces are known
 )
 
 func (q *Quotas) paceLocked(user string) *rate.Limiter {

@@ -112,15 +112,14 @@ type Opening struct {
 
 // Put is one forwarded put. On the wire, by position: append only.
 type Put struct {
-	Request   ident.RequestID
-	Partition ident.Partition
-	Epoch     ident.Epoch
-	Attempt   uint32
-	Count     uint32
-	CRC       uint32
-	Length    uint32
-	// Identified: some messages have identities (queue.Identity).
-	Identified bool
+	Request    ident.RequestID
+	Partition  ident.Partition
+	Epoch      ident.Epoch
+	Attempt    uint32
+	Count      uint32
+	CRC        uint32
+	Length     uint32
+	Identified bool // some messages have identities (queue.Identity)
 }
 
 const flagIdentified = 1 // a flag of a Put. On the wire: append only.
@@ -228,8 +227,7 @@ const (
 	VerbGone    VerbKind = 8  // leader → edge: the leader has no such stream; open it again
 	VerbDeleted VerbKind = 9  // leader → edge: the channel was deleted
 	VerbMissing VerbKind = 10 // leader → edge: the leader does not have the channel (not yet, or no longer)
-	// VerbRefused is added to a finish, requeue or touch that was not possible.
-	VerbRefused VerbKind = 16
+	VerbRefused VerbKind = 16 // added to a finish, requeue or touch that was not possible
 )
 
 // Arguments of a requeue without a delay.
