@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// interruptedMeta does something right before, or right after, a transaction on a
-// key that contains part; each once.
+// interruptedMeta does something right before, or right after, a transaction on a key that contains part; each once.
 type interruptedMeta struct {
 	metadata.Store
 	part          string
@@ -62,9 +61,8 @@ func TestReplicationAndMinimumAtOnce(t *testing.T) {
 	})
 }
 
-// TestPoliciesAtOnce: a second operator changes the policy before the first one's broker
-// has received the first change. Both operations succeed, and none waits for a state that
-// is replaced already.
+// TestPoliciesAtOnce: a second operator changes the policy before the first one's broker has received the first change.
+// Both operations succeed, and none waits for a state that is replaced already.
 func TestPoliciesAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,8 +104,7 @@ func TestPauseAndUnpauseAtOnce(t *testing.T) {
 	})
 }
 
-// TestOrderAndUnorderAtOnce: the same for a channel that becomes ordered and unordered
-// again.
+// TestOrderAndUnorderAtOnce: the same for a channel that becomes ordered and unordered again.
 func TestOrderAndUnorderAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

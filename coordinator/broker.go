@@ -119,15 +119,6 @@ func (b *Broker) start(ctx context.Context) error {
 			return r.Incarnation
 		},
 	})
-	b.o.Metrics.Source([]string{
-		"rpc_connections", "rpc_handshakes", "rpc_refused_connections_total", "rpc_corrupt_connections_total",
-	}, func(emit metrics.Emit) {
-		c := b.rpc.Counters()
-		emit("rpc_connections", float64(c.Accepted.Admitted))
-		emit("rpc_handshakes", float64(c.Accepted.Waiting))
-		emit("rpc_refused_connections_total", float64(c.Accepted.Displaced+c.Accepted.Refused))
-		emit("rpc_corrupt_connections_total", float64(c.Corrupt))
-	})
 	b.makeEngine()
 	b.dispatch.Open(b.rpc, b.makeComponents())
 	// 5. The goroutines that drive them, and the first state of the watch with this broker in it.

@@ -419,8 +419,7 @@ func TestSnapshotOfARunningBrokerIsANewMember(t *testing.T) {
 	})
 }
 
-// TestTwoProcessesOfOneBroker: the later one stays; they do not take the
-// registration from each other for ever.
+// TestTwoProcessesOfOneBroker: the later one stays; they do not take the registration from each other for ever.
 func TestTwoProcessesOfOneBroker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

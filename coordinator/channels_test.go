@@ -253,8 +253,7 @@ func TestChannelsSurvive(t *testing.T) {
 	}
 }
 
-// TestAdministrationOfAChannelJustMade: the brokers show a channel as soon as one of them
-// has answered its creation.
+// TestAdministrationOfAChannelJustMade: the brokers show a channel as soon as one of them has answered its creation.
 func TestAdministrationOfAChannelJustMade(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -293,9 +292,8 @@ func TestDeleteOfAChannelThatStopsOnTheWay(t *testing.T) {
 	})
 }
 
-// TestChannelIsMadeWhileItIsDeleted: a consumer that loses its channel by a deletion may
-// create it again at once, at any broker. In the end the leaders of all partitions have
-// the channel if its key exists, else none has it.
+// TestChannelIsMadeWhileItIsDeleted: a consumer that loses its channel by a deletion may create it again at once, at
+// any broker. In the end the leaders of all partitions have the channel if its key exists, else none has it.
 func TestChannelIsMadeWhileItIsDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

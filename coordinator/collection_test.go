@@ -63,8 +63,7 @@ func (s slowTombstones) List(ctx context.Context, prefix string) ([]metadata.Ent
 	return s.Store.List(ctx, prefix)
 }
 
-// TestControllerDoesNotWaitForTombstones: a cluster of which a million topics were deleted
-// before has as many.
+// TestControllerDoesNotWaitForTombstones: a cluster of which a million topics were deleted before has as many.
 func TestControllerDoesNotWaitForTombstones(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -62,12 +62,11 @@ type reachability struct {
 	*session.Contact
 }
 
-// makeComponents makes the components around the engine.
 func (b *Broker) makeComponents() dispatch.Components {
 	b.directory, b.Inspector = query.New(query.Options{
 		Cluster: b.o.Cluster, Self: b.o.Node, Engine: b.engine, Catalog: b.catalog, Store: b.store, Peers: b.peers, Caller: b.dispatch,
 		LowSpace: b.work.Space.Low, Hangs: watchdog{b}.hangs, Unanswered: b.rpc.Unanswered, Unheard: b.contact.Unheard,
-		HiddenFor: b.o.TombstoneLifetime, Context: b.tasks.Context(),
+		Context: b.tasks.Context(),
 	})
 	core := &core{Broker: b, Engine: b.engine}
 	b.Gateway = gateway.New(core, b.rpc, b.o.Gateway)

@@ -114,8 +114,7 @@ func TestATopicMadeMeanwhileIsNotReplaced(t *testing.T) {
 	})
 }
 
-// TestItIsToldWhetherAChannelIsOrdered: by its record at any broker, and by /stats where it
-// is led.
+// TestItIsToldWhetherAChannelIsOrdered: by its record at any broker, and by /stats where it is led.
 func TestItIsToldWhetherAChannelIsOrdered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

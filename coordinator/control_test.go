@@ -42,8 +42,7 @@ func (d deposing) Txn(ctx context.Context, cmp []metadata.Compare, puts []metada
 	return ok, rev, err
 }
 
-// addsReplica reports whether a transaction gives a partition a fourth replica: the
-// controller's first step of a move.
+// addsReplica reports whether a transaction gives a partition a fourth replica: the controller's first step of a move.
 func addsReplica(puts []metadata.Put) bool {
 	if len(puts) != 1 || !strings.Contains(puts[0].Key, "/partitions/") {
 		return false

@@ -132,8 +132,7 @@ func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
 	})
 }
 
-// A dead-letter topic that was deleted comes back with the channel that keeps its
-// messages.
+// A dead-letter topic that was deleted comes back with the channel that keeps its messages.
 func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,8 +224,7 @@ func TestRedriveToAFullTopic(t *testing.T) {
 	})
 }
 
-// TestDeadMessagesOutliveTheirLeader: the next leader moves the dead letters that the
-// leader before it has not moved.
+// TestDeadMessagesOutliveTheirLeader: the next leader moves the dead letters that the leader before it has not moved.
 func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -254,8 +252,7 @@ func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
 		got, deadline := map[string]bool{}, time.Now().Add(patience)
 		redrive := c.subscribe(c.leader("dead"), "dead", "redrive", 2*n)
 		for len(got) < n && time.Now().Before(deadline) {
-			// A message that returned to the channel before its leader received the reason
-			// may be delivered once more.
+			// A message that returned to the channel before its leader received the reason may be delivered once more.
 			for _, d := range s.sub.Pull(10, nil) {
 				require.NoError(t, s.sub.Requeue(d.ID, 0))
 			}

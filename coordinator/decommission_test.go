@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDecommissionedBrokerIsFreedOfReplicas: the leader of a topic is to leave;
-// its replica goes to the broker that had none, then its leadership, then its
-// files; it may then be permanently stopped.
+// TestDecommissionedBrokerIsFreedOfReplicas: the leader of a topic is to leave; its replica goes to the broker that had
+// none, then its leadership, then its files; it may then be permanently stopped.
 func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -191,8 +191,7 @@ func TestDrainIsPaced(t *testing.T) {
 	})
 }
 
-// TestPlansAreCarriedOut: what is shown before a balance, a move and a decommission is what the
-// controller does.
+// TestPlansAreCarriedOut: what is shown before a balance, a move and a decommission is what the controller does.
 func TestPlansAreCarriedOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFailedSyncOfTheLeaderIsAChangeOfLeader: the store of a leader stops for
-// good at its first failed sync; the others do not wait for its session to run
-// out, and the failed broker, restarted, has everything.
+// TestFailedSyncOfTheLeaderIsAChangeOfLeader: the store of a leader stops for good at its first failed sync; the others
+// do not wait for its session to run out, and the failed broker, restarted, has everything.
 func TestFailedSyncOfTheLeaderIsAChangeOfLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,8 +58,7 @@ func TestFailedSyncOfTheLeaderIsAChangeOfLeader(t *testing.T) {
 	})
 }
 
-// TestFailedStoreOfALeaderWithoutMetadata: the leader cannot end its registration. The
-// brokers that it notifies end it.
+// TestFailedStoreOfALeaderWithoutMetadata: the leader cannot end its registration. The brokers that it notifies end it.
 func TestFailedStoreOfALeaderWithoutMetadata(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,7 @@ type directory struct {
 
 // TopicSettings implements api.Directory.
 func (d directory) TopicSettings(topic string) (api.TopicSettings, bool) {
-	return d.b.Admin.Topics.Settings(topic)
+	return d.b.Admin.Settings(topic)
 }
 
 // Ready is nil if the broker is registered, can store messages, and reaches another broker, unless there is none: else it

@@ -16,9 +16,8 @@ import (
 // followers are the brokers of three that do not lead.
 var followers = map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}
 
-// TestSurvivingLeaderDelivers: both followers are gone with a put under way. The metadata
-// still names the leader, so that it delivers what is committed, however long the followers
-// are away. The put is in doubt; later ones are refused.
+// TestSurvivingLeaderDelivers: both followers are gone with a put under way. The metadata still names the leader, so
+// that it delivers what is committed, however long the followers are away. The put is in doubt; later ones are refused.
 func TestSurvivingLeaderDelivers(t *testing.T) {
 	t.Parallel()
 	const messages = 40
@@ -65,9 +64,8 @@ func TestSurvivingLeaderDelivers(t *testing.T) {
 	})
 }
 
-// TestFlappingFollowerLeaves: the links of one follower break and come back every 100 to
-// 800 ms, silently or refused, as if its process were dead. It leaves the in-sync set within
-// T_isr + 1 s, and the others serve.
+// TestFlappingFollowerLeaves: the links of one follower break and come back every 100 to 800 ms, silently or refused,
+// as if its process were dead. It leaves the in-sync set within T_isr + 1 s, and the others serve.
 func TestFlappingFollowerLeaves(t *testing.T) {
 	t.Parallel()
 	for _, period := range flapPeriods {
@@ -165,10 +163,9 @@ func TestFlappingLeader(t *testing.T) {
 	}
 }
 
-// TestBothLinksOfAPartitionedLeaderHeal: a leader reaches the metadata alone, and its links heal at
-// any moment before, while and after it says so and is replaced (EL-6). Whether it leads on or not,
-// puts at all brokers are answered within the times of a change of leader, and when the race is
-// over nobody is replaced again.
+// TestBothLinksOfAPartitionedLeaderHeal: a leader reaches the metadata alone, and its links heal at any moment before,
+// while and after it says so and is replaced (EL-6). Whether it leads on or not, puts at all brokers are answered
+// within the times of a change of leader, and when the race is over nobody is replaced again.
 func TestBothLinksOfAPartitionedLeaderHeal(t *testing.T) {
 	t.Parallel()
 	for after := 900 * time.Millisecond; after <= 1700*time.Millisecond; after += 80 * time.Millisecond {

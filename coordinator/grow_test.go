@@ -25,9 +25,8 @@ func (c *cluster) partitions(on, topic string, n int, args ...string) error {
 	return c.administer(on, "topic.partitions", topic, q)
 }
 
-// TestTopicGrowsUnderLoad: a consumer that was there before receives everything that is
-// published before, during and after, by brokers that receive the change at their own time. A
-// channel without consumers has everything, too.
+// TestTopicGrowsUnderLoad: a consumer that was there before receives everything that is published before, during and
+// after, by brokers that receive the change at their own time. A channel without consumers has everything, too.
 func TestTopicGrowsUnderLoad(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

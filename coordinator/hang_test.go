@@ -21,9 +21,8 @@ import (
 // put that a new leader stores: 2 s until the stall counts, an election, and a retry.
 const failover = 4 * time.Second
 
-// TestLeaderWhoseDiskHangsIsReplaced: calls to its disk neither succeed nor fail. No put is
-// committed without it, and its process answers, so it does not count as dead. Without
-// syncs the call that hangs is a write to the page cache.
+// TestLeaderWhoseDiskHangsIsReplaced: calls to its disk neither succeed nor fail. No put is committed without it, and
+// its process answers, so it does not count as dead. Without syncs the call that hangs is a write to the page cache.
 //
 // The node file answers, for goroutines that wait for its mutex would stop the bubble's time.
 func TestLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
@@ -175,9 +174,8 @@ func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
 	})
 }
 
-// TestDisksThatAllHangMoveNothing: all disks hang at once, as with shared storage. New
-// leaders would not help. When the disks answer again, the old leaders continue. The node file
-// answers, as in TestLeaderWhoseDiskHangsIsReplaced.
+// TestDisksThatAllHangMoveNothing: all disks hang at once, as with shared storage. New leaders would not help. When the
+// disks answer again, the old leaders continue. The node file answers, as in TestLeaderWhoseDiskHangsIsReplaced.
 func TestDisksThatAllHangMoveNothing(t *testing.T) {
 	t.Parallel()
 	for _, noSync := range []bool{false, true} {

@@ -117,7 +117,6 @@ func notePartition(to *events.Recorder, topic string, p ident.Partition, old, no
 	to.Add(e)
 }
 
-// missing lists the brokers of a that b does not have.
 func missing(a, b []ident.Member) (nodes []ident.Node) {
 	for _, m := range a {
 		if !ident.HasMember(b, m.Node) {

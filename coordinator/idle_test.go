@@ -168,9 +168,8 @@ func (s beforeTrash) Txn(ctx context.Context, cmp []metadata.Compare, puts []met
 	return s.Store.Txn(ctx, cmp, puts)
 }
 
-// TestUseAtTheLastMoment: after the leaders said that nothing uses the topic, and before the
-// transaction. A put lies in the trash with the topic. A subscription to a new channel keeps the
-// topic, for it changes the topic's key.
+// TestUseAtTheLastMoment: after the leaders said that nothing uses the topic, and before the transaction. A put lies in
+// the trash with the topic. A subscription to a new channel keeps the topic, for it changes the topic's key.
 func TestUseAtTheLastMoment(t *testing.T) {
 	t.Parallel()
 	for _, subscription := range []bool{false, true} {

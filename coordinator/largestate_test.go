@@ -11,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLargeStateOfAChannel: the state of a channel with many delayed messages, 16 bytes
-// each, is longer than the header of a frame may be. The followers receive it from a new
-// leader all the same, and the later changes.
+// TestLargeStateOfAChannel: the state of a channel with many delayed messages, 16 bytes each, is longer than the header
+// of a frame may be. The followers receive it from a new leader all the same, and the later changes.
 func TestLargeStateOfAChannel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

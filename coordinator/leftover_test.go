@@ -18,8 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// failingRead starts a cluster in which the first read of such a key fails, and the
-// first after the count was set to 0.
+// failingRead starts a cluster in which the first read of such a key fails, and the first after the count was set to 0.
 func failingRead(t *testing.T, size int, of string) (*cluster, *atomic.Int32) {
 	failed := &atomic.Int32{}
 	get := func(_ context.Context, key string) error {
@@ -46,8 +45,7 @@ func TestMovedReplicaGoesAlthoughAReadFailed(t *testing.T) {
 	})
 }
 
-// TestDeletedTopicGoesAlthoughAReadFailed: the same for a topic that was deleted
-// while the broker was down.
+// TestDeletedTopicGoesAlthoughAReadFailed: the same for a topic that was deleted while the broker was down.
 func TestDeletedTopicGoesAlthoughAReadFailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,9 +103,8 @@ func (f failingList) List(ctx context.Context, prefix string) ([]metadata.Entry,
 	return f.hookedMeta.List(ctx, prefix)
 }
 
-// TestRetentionOfOneTopicDoesNotWaitForOthers: partitions without their minimum
-// want to carry a message forward; a topic that has all it needs takes puts again as
-// soon as its consumers have made room.
+// TestRetentionOfOneTopicDoesNotWaitForOthers: partitions without their minimum want to carry a message forward; a
+// topic that has all it needs takes puts again as soon as its consumers have made room.
 func TestRetentionOfOneTopicDoesNotWaitForOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

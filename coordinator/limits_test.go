@@ -144,8 +144,7 @@ func (s txnLimit) Txn(ctx context.Context, compares []metadata.Compare, puts []m
 	return s.Store.Txn(ctx, compares, puts)
 }
 
-// TestTopicThatCanBeMadeCanBeDeleted: at a stock etcd, with as many partitions as
-// it takes.
+// TestTopicThatCanBeMadeCanBeDeleted: at a stock etcd, with as many partitions as it takes.
 func TestTopicThatCanBeMadeCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// With a linger a put is committed in a later round than it was written in, also one
-// that is alone.
+// With a linger a put is committed in a later round than it was written in, also one that is alone.
 func TestLingerOfABroker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -60,9 +60,8 @@ func TestManyChannelsAtOnce(t *testing.T) {
 	})
 }
 
-// TestManyConsumersOfAChannelAtOnce: consumers of one channel come back at the same
-// time to brokers that have not seen it yet. Each broker asks each leader once, for all
-// of its partitions.
+// TestManyConsumersOfAChannelAtOnce: consumers of one channel come back at the same time to brokers that have not seen
+// it yet. Each broker asks each leader once, for all of its partitions.
 func TestManyConsumersOfAChannelAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,9 +85,8 @@ func TestManyConsumersOfAChannelAtOnce(t *testing.T) {
 	})
 }
 
-// TestManyTopicsAtOnce: many producers put to topics that are not there yet, at one
-// broker. No broker is asked for more than it serves at once: each is asked once for
-// each topic, or a little more.
+// TestManyTopicsAtOnce: many producers put to topics that are not there yet, at one broker. No broker is asked for more
+// than it serves at once: each is asked once for each topic, or a little more.
 func TestManyTopicsAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { manyTopicsAtOnce(newCluster(t, 3)) })

@@ -58,8 +58,7 @@ func TestMetadataIsNotifiedOfDeaths(t *testing.T) {
 	})
 }
 
-// lostRevocations drops the requests that revoke a lease until lost is closed; a request
-// that is under way then fails.
+// lostRevocations drops the requests that revoke a lease until lost is closed; a request that is under way then fails.
 type lostRevocations struct {
 	metadata.Store
 	asked chan<- int64 // the lease of each request; capacity for all
@@ -80,9 +79,8 @@ func (l lostRevocations) Revoke(ctx context.Context, lease int64) error {
 	return metadata.ErrUnavailable
 }
 
-// TestDeathEndsNoLaterRegistration: the other brokers revoke the registration of a process that
-// died, and their requests are lost. Before they repeat them the broker has started again. The
-// registration of the new process stays.
+// TestDeathEndsNoLaterRegistration: the other brokers revoke the registration of a process that died, and their
+// requests are lost. Before they repeat them the broker has started again. The registration of the new process stays.
 func TestDeathEndsNoLaterRegistration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

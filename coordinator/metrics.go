@@ -62,7 +62,6 @@ func (b *Broker) reportReplication() {
 	})
 }
 
-// reportCluster reports this broker's copy of the metadata.
 func (b *Broker) reportCluster() {
 	b.o.Metrics.Source([]string{
 		"cluster_brokers", "cluster_brokers_registered", "cluster_partitions", "cluster_partitions_leaderless",
@@ -98,7 +97,10 @@ func (b *Broker) reportDisk() {
 }
 
 func (b *Broker) reportPeers() {
-	b.o.Metrics.Source([]string{"rpc_up", "rpc_queue_bytes", "rpc_sent_bytes_total", "rpc_received_bytes_total", "rpc_frames_refused_total"}, func(emit metrics.Emit) {
+	b.o.Metrics.Source([]string{
+		"rpc_up", "rpc_queue_bytes", "rpc_sent_bytes_total", "rpc_received_bytes_total", "rpc_frames_refused_total",
+		"rpc_connections", "rpc_handshakes", "rpc_refused_connections_total", "rpc_corrupt_connections_total",
+	}, func(emit metrics.Emit) {
 		for _, p := range b.rpc.Traffic() {
 			n := string(p.Node)
 			emit("rpc_up", one(p.Up), n)
@@ -106,10 +108,14 @@ func (b *Broker) reportPeers() {
 			emit("rpc_sent_bytes_total", float64(p.Sent), n)
 			emit("rpc_received_bytes_total", float64(p.Received), n)
 		}
-		dropped := uint64(0)
-		for _, d := range b.rpc.Counters().Dropped {
+		c, dropped := b.rpc.Counters(), uint64(0)
+		for _, d := range c.Dropped {
 			dropped += d
 		}
 		emit("rpc_frames_refused_total", float64(dropped))
+		emit("rpc_connections", float64(c.Accepted.Admitted))
+		emit("rpc_handshakes", float64(c.Accepted.Waiting))
+		emit("rpc_refused_connections_total", float64(c.Accepted.Displaced+c.Accepted.Refused))
+		emit("rpc_corrupt_connections_total", float64(c.Corrupt))
 	})
 }

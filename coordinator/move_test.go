@@ -29,8 +29,7 @@ func (c *cluster) administer(on, verb, topic string, args map[string]string) err
 	return do(context.Background(), c.nodes[on], operation{Verb: verb, Topic: topic, Args: args})
 }
 
-// arranged waits until every partition of a topic has its replicas in sync, no move under
-// way, and satisfies ok.
+// arranged waits until every partition of a topic has its replicas in sync, no move under way, and satisfies ok.
 func (c *cluster) arranged(on, topic string, ok func(api.PartitionView) bool) {
 	c.t.Helper()
 	c.eventually(func() bool {
@@ -94,8 +93,7 @@ func TestReplicaIsMoved(t *testing.T) {
 	})
 }
 
-// TestReplicaIsMovedWhileItsBrokerIsDown: the broker finds and trashes its old replica when
-// it is back.
+// TestReplicaIsMovedWhileItsBrokerIsDown: the broker finds and trashes its old replica when it is back.
 func TestReplicaIsMovedWhileItsBrokerIsDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -195,8 +193,7 @@ func TestReplicationOfATopicIsChanged(t *testing.T) {
 	})
 }
 
-// TestBalanceUsesABrokerThatCameLater: replicas and leaders of three brokers are spread
-// over four.
+// TestBalanceUsesABrokerThatCameLater: replicas and leaders of three brokers are spread over four.
 func TestBalanceUsesABrokerThatCameLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -258,10 +255,9 @@ func TestReplicaIsMovedBackBeforeItIsTrashed(t *testing.T) {
 	})
 }
 
-// TestReplicaIsMuteBeforeItsKeyIsRead: a replica is trashed when the partition's key, read
-// linearizably, does not name it. If it acknowledged after the read and was then moved
-// back, the leader would count bytes that are being trashed. So the read waits until
-// the pass that is under way has ended.
+// TestReplicaIsMuteBeforeItsKeyIsRead: a replica is trashed when the partition's key, read linearizably, does not name
+// it. If it acknowledged after the read and was then moved back, the leader would count bytes that are being trashed.
+// So the read waits until the pass that is under way has ended.
 func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -304,8 +300,7 @@ type completerFunc func(replica.Completion)
 
 func (f completerFunc) Complete(c replica.Completion) { f(c) }
 
-// moveByHand removes a broker from a partition's replicas and gives the leadership to another
-// member, in one write.
+// moveByHand removes a broker from a partition's replicas and gives the leadership to another member, in one write.
 func (c *cluster) moveByHand(p ident.Partition, from string) {
 	c.t.Helper()
 	e, err := c.meta.Get(c.t.Context(), metadata.Keys{Cluster: "test"}.Partition(p))

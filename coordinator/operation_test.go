@@ -32,8 +32,7 @@ var paths = map[string]string{
 	"channel.seek": "/v1/channel/seek", "channel.policy": "/v1/channel/policy", "channel.order": "/channel/setorder",
 }
 
-// recording is a broker that keeps its last error, so that the test does not depend on the
-// text in the HTTP answer.
+// recording is a broker that keeps its last error, so that the test does not depend on the text in the HTTP answer.
 type recording struct {
 	*broker
 	err error
@@ -50,8 +49,7 @@ func (r *recording) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResul
 	return result, err
 }
 
-// do carries an operation out on a broker, through its HTTP API: so its arguments are read
-// as they are for operators.
+// do carries an operation out on a broker, through its HTTP API: so its arguments are read as they are for operators.
 func do(ctx context.Context, b *broker, o operation) error {
 	path := paths[o.Verb]
 	if path == "" {

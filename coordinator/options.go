@@ -30,28 +30,24 @@ import (
 // Options of a broker. Meta, Listen, FS, Dir and Node.Name must be given.
 type Options struct {
 	Cluster string
-	// Node is how the broker presents itself: name, addresses, zone, version.
-	Node metadata.NodeState
+	Node    metadata.NodeState // how the broker presents itself: name, addresses, zone, version
 
-	FS  vfs.FS
-	Dir string // the data path, locked by the caller
-	// NodeFile is the node file of the data path; nil: Start opens it.
-	NodeFile *nodefile.File
+	FS       vfs.FS
+	Dir      string         // the data path, locked by the caller
+	NodeFile *nodefile.File // of the data path; nil: Start opens it
 	// Mark returns the marks that distinguish the data path from a copy; nil: it has none.
-	Mark func() (nodefile.Marks, error)
-	// OnlyMember: this data path has the only copy of the metadata.
-	OnlyMember   bool
+	Mark         func() (nodefile.Marks, error)
+	OnlyMember   bool   // this data path has the only copy of the metadata
 	BootID       string // of the machine: a new one means that its page cache is lost
 	NoSync       bool   // topics that do not require "sync" are acknowledged from the page cache
 	SegmentBytes int64  // of one file of a log (64 MiB); retention removes whole files
 	JournalBytes int64  // of one file of the journal (16 MiB)
 	OpenFiles    int    // of the store that stay open between uses (4096)
 
-	Meta   metadata.Store // owned by the caller, closed after the broker
-	Listen net.Listener   // for other brokers; owned by the broker from Start on
-	TLS    rpc.Identity   // nil: plain text
-	// Connections bounds the connections from other brokers; zero: rpc's default.
-	Connections peertls.Limits
+	Meta        metadata.Store   // owned by the caller, closed after the broker
+	Listen      net.Listener     // for other brokers; owned by the broker from Start on
+	TLS         rpc.Identity     // nil: plain text
+	Connections peertls.Limits   // from other brokers; zero: rpc's default
 	Token       []byte           // of the cluster
 	Members     metadata.Members // nil: the metadata store is external
 	// Dial connects to other brokers; nil: TCP.
@@ -65,18 +61,16 @@ type Options struct {
 	NoteCreation func(who api.Requester, detail string, err error)
 	// Linger is the least time between the beginnings of two passes of a core loop. A larger value lets a pass do more work:
 	// less processor time, more latency.
-	Linger            time.Duration
-	CatchUpRate       int64         // bytes a second that this broker reads for replicas that catch up; 0: no limit
-	TombstoneLifetime time.Duration // of nodes hidden from /lookup
-	Maintenance       maintenance.Settings
+	Linger      time.Duration
+	CatchUpRate int64 // bytes a second that this broker reads for replicas that catch up; 0: no limit
+	Maintenance maintenance.Settings
 
 	Replica replica.Options // the times; identities are filled in
 	Queue   nsqd.Options
 	Gateway gateway.Options
 	RPC     rpc.Times
 	Log     logrus.FieldLogger
-	// Slow is the duration from which puts and syncs of the journal are logged, with their stage; 0: none are.
-	Slow    time.Duration
+	Slow    time.Duration                          // slower puts and syncs are logged with their stage; 0: none are
 	Trace   func(*queue.Draft) func(engine.Stages) // engine.Options
 	Metrics *metrics.Recorder                      // nil: nothing is recorded
 	Events  *events.Recorder                       // nil: nothing is recorded
@@ -96,7 +90,6 @@ func (o Options) withDefaults() (Options, error) {
 	o.Topics.MinInSync = cmp.Or(o.Topics.MinInSync, admin.DefaultMinInSync(o.Topics.ReplicationFactor))
 	o.Topics.Durability = cmp.Or(o.Topics.Durability, metadata.DurabilitySync)
 	o.Topics.Hold = cmp.Or(o.Topics.Hold, 3*time.Second)
-	o.TombstoneLifetime = cmp.Or(o.TombstoneLifetime, 45*time.Second)
 	o.Maintenance.RepeatFor = cmp.Or(o.Maintenance.RepeatFor, repeatFor)
 	o.Maintenance.TrashGrace = cmp.Or(o.Maintenance.TrashGrace, time.Hour)
 	o.Maintenance.TombstoneGrace = cmp.Or(o.Maintenance.TombstoneGrace, 5*time.Minute)
@@ -108,24 +101,19 @@ func (o Options) withDefaults() (Options, error) {
 		o.Node.RPCAddress = o.Listen.Addr().String()
 	}
 	o.Replica.RepeatMS = cmp.Or(o.Replica.RepeatMS, max(replica.DefaultRepeatMS, 3*repeatFor.Milliseconds()))
-	o.Replica = replicaDefaults(o.Replica)
-	return o, nil
-}
-
-// replicaDefaults are the times and sizes of coordinator/replica/DESIGN.md 4.7.
-func replicaDefaults(o replica.Options) replica.Options {
-	o.ISRMS = cmp.Or(o.ISRMS, 1000)
-	o.HoldMS = cmp.Or(o.HoldMS, 3000)
-	o.WriteMS = cmp.Or(o.WriteMS, 3000)
-	o.GraceMS = cmp.Or(o.GraceMS, 2000)
-	o.RetryMS = cmp.Or(o.RetryMS, 200)
-	o.ElectionMS = cmp.Or(o.ElectionMS, 50)
-	o.WindowBytes = cmp.Or(o.WindowBytes, 8<<20)
-	o.GroupBytes = cmp.Or(o.GroupBytes, 1<<20)
-	o.TailBytes = cmp.Or(o.TailBytes, 16<<20)
-	o.HeldBytes = cmp.Or(o.HeldBytes, 64<<20)
-	if o.Budget == nil {
-		o.Budget = dedupe.NewBudget(dedupe.DefaultBudget)
+	r := &o.Replica // the times and sizes of coordinator/replica/DESIGN.md 4.7
+	r.ISRMS = cmp.Or(r.ISRMS, 1000)
+	r.HoldMS = cmp.Or(r.HoldMS, 3000)
+	r.WriteMS = cmp.Or(r.WriteMS, 3000)
+	r.GraceMS = cmp.Or(r.GraceMS, 2000)
+	r.RetryMS = cmp.Or(r.RetryMS, 200)
+	r.ElectionMS = cmp.Or(r.ElectionMS, 50)
+	r.WindowBytes = cmp.Or(r.WindowBytes, 8<<20)
+	r.GroupBytes = cmp.Or(r.GroupBytes, 1<<20)
+	r.TailBytes = cmp.Or(r.TailBytes, 16<<20)
+	r.HeldBytes = cmp.Or(r.HeldBytes, 64<<20)
+	if r.Budget == nil {
+		r.Budget = dedupe.NewBudget(dedupe.DefaultBudget)
 	}
-	return o
+	return o, nil
 }

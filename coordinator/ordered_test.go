@@ -12,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOrderedChannelNeverStepsBack: an ordered channel delivers each message when the one
-// before it is finished on all replicas, under each leader. No message comes again after
-// its finish was accepted.
+// TestOrderedChannelNeverStepsBack: an ordered channel delivers each message when the one before it is finished on all
+// replicas, under each leader. No message comes again after its finish was accepted.
 func TestOrderedChannelNeverStepsBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,8 +115,7 @@ func TestChannelBecomesOrderedAndBack(t *testing.T) {
 	})
 }
 
-// A leader that reaches neither the metadata nor its replicas may have a
-// successor: it falls silent within a second.
+// A leader that reaches neither the metadata nor its replicas may have a successor: it falls silent within a second.
 func TestLeaderThatReachesNobodyFallsSilent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,10 +7,9 @@ import (
 	"syscall"
 )
 
-// pipes connects the listeners and dialers of one test without sockets, so that the test can run
-// in a bubble of testing/synctest. Time passes there only while every goroutine waits: all
-// consequences of one moment come before the next tick of any timer, and a minute takes no time.
-// A socket that waits would hold up the bubble's time.
+// pipes connects the listeners and dialers of one test without sockets, so that the test can run in a bubble of
+// testing/synctest. Time passes there only while every goroutine waits: all consequences of one moment come before the
+// next tick of any timer, and a minute takes no time. A socket that waits would hold up the bubble's time.
 type pipes struct {
 	mu    sync.Mutex
 	doors []*door // doors[i] listens on port i + 1

@@ -65,8 +65,7 @@ func TestPositionsOfChannels(t *testing.T) {
 	})
 }
 
-// TestPutsToAPartition: PublishAt stores in the named partition, and refuses one that the topic does not
-// have.
+// TestPutsToAPartition: PublishAt stores in the named partition, and refuses one that the topic does not have.
 func TestPutsToAPartition(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

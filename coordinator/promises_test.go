@@ -33,9 +33,8 @@ func slowSyncDir(armed *atomic.Bool, brokers string, takes time.Duration) vfstes
 	}
 }
 
-// TestPromiseFailoverWhileATopicIsTrashed: how long a put waits for a new leader while
-// the survivors delete a topic of many partitions on disks whose directory syncs take
-// some milliseconds.
+// TestPromiseFailoverWhileATopicIsTrashed: how long a put waits for a new leader while the survivors delete a topic of
+// many partitions on disks whose directory syncs take some milliseconds.
 func TestPromiseFailoverWhileATopicIsTrashed(t *testing.T) {
 	var armed atomic.Bool
 	c := newClusterOf(t, cluster{size: 3, hook: slowSyncDir(&armed, "n", 4*time.Millisecond)})

@@ -121,8 +121,7 @@ func TestQuotasOfManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestQuotasOfAUser: they count what the user created, on all brokers, and are refused and
-// noted.
+// TestQuotasOfAUser: they count what the user created, on all brokers, and are refused and noted.
 func TestQuotasOfAUser(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -171,8 +170,7 @@ func TestQuotasOfAUser(t *testing.T) {
 	})
 }
 
-// TestATopicsPublishRate: it can be set and changed, bounds clients, and not what the broker
-// publishes itself.
+// TestATopicsPublishRate: it can be set and changed, bounds clients, and not what the broker publishes itself.
 func TestATopicsPublishRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -47,8 +47,7 @@ func TestReplicationFactorOfATopicIsRaised(t *testing.T) {
 	})
 }
 
-// TestMoreReplicasThanBrokersAreRefusedAtOnce: no request waits for brokers that the
-// cluster never had.
+// TestMoreReplicasThanBrokersAreRefusedAtOnce: no request waits for brokers that the cluster never had.
 func TestMoreReplicasThanBrokersAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

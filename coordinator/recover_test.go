@@ -133,10 +133,9 @@ func recoverOutdated(t *testing.T, changes int) {
 	require.Contains(t, got, "after")
 }
 
-// TestRecoveryOfAReplicaThatCatchesUp: a replica has received the channels' state, and is
-// copying the log, when both in-sync replicas lose their disks. The partition
-// continues from this replica. The next put lies at a sequence that the channel had
-// already passed. It is delivered.
+// TestRecoveryOfAReplicaThatCatchesUp: a replica has received the channels' state, and is copying the log, when both
+// in-sync replicas lose their disks. The partition continues from this replica. The next put lies at a sequence that
+// the channel had already passed. It is delivered.
 func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -193,9 +192,8 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 	})
 }
 
-// TestChannelsAfterARecovery: the only replica came back empty, and the partition is
-// recovered from it. A broker that had seen the topic's channel before has it created again
-// for its consumers.
+// TestChannelsAfterARecovery: the only replica came back empty, and the partition is recovered from it. A broker that
+// had seen the topic's channel before has it created again for its consumers.
 func TestChannelsAfterARecovery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -232,10 +230,9 @@ func TestChannelsAfterARecovery(t *testing.T) {
 	})
 }
 
-// TestOldDiskAfterARecovery: the operator has recovered a partition without messages that
-// were acknowledged, and the disk that has them comes back. It is not cut: it stays out of the
-// in-sync set with an alarm, its messages can be read, and it is copied again only when the
-// operator gives it up by name.
+// TestOldDiskAfterARecovery: the operator has recovered a partition without messages that were acknowledged, and the
+// disk that has them comes back. It is not cut: it stays out of the in-sync set with an alarm, its messages can be
+// read, and it is copied again only when the operator gives it up by name.
 func TestOldDiskAfterARecovery(t *testing.T) {
 	t.Parallel()
 	for name, acknowledged := range map[string]int{"many": 5, "the last one": 1} {

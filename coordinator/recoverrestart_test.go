@@ -15,9 +15,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// lostSet is a partition whose in-sync set is lost, as an operator finds it: one member
-// is away with its disk, the other one runs with an empty disk, and the third replica lacks
-// five of 15 messages.
+// lostSet is a partition whose in-sync set is lost, as an operator finds it: one member is away with its disk, the
+// other one runs with an empty disk, and the third replica lacks five of 15 messages.
 type lostSet struct {
 	*cluster
 	lagging, away, wiped string
@@ -87,9 +86,8 @@ func (s *lostSet) recoveries() []metadata.Entry {
 	return records
 }
 
-// TestRecoveryBesideAMemberThatComesBack: the member that was away is started after the
-// brokers were asked, with all that was acknowledged. The recovery that the operator
-// decided upon without it does not happen, and nothing is lost.
+// TestRecoveryBesideAMemberThatComesBack: the member that was away is started after the brokers were asked, with all
+// that was acknowledged. The recovery that the operator decided upon without it does not happen, and nothing is lost.
 func TestRecoveryBesideAMemberThatComesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

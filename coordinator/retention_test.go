@@ -97,15 +97,13 @@ func TestOneUnfinishedMessageDoesNotPinTheLog(t *testing.T) {
 			c.counts("orders", "billing", 0, 0, 2)
 			t.Log(name)
 		}
-		// They are relocated again when their relocation batch has become old itself, and
-		// stay unchanged.
+		// They are relocated again when their relocation batch has become old itself, and stay unchanged.
 		before := c.logStart("orders")
 		c.fill("orders", 500)
 		s = c.subscribe("n3", "orders", "billing", 1000)
 		s.finish(s.take(500)...)
 		c.eventually(func() bool {
-			// The first leader came back and leads again: finishes of its predecessor's
-			// last 10 ms may be forgotten.
+			// The first leader came back and leads again: finishes of its predecessor's last 10 ms may be forgotten.
 			s.finish(s.sub.Pull(1000, nil)...)
 			return c.logStart("orders") > before+4*smallSegment
 		}, "the relocated messages pin the log")

@@ -37,9 +37,8 @@ func (l laggingMeta) Watch(ctx context.Context, prefix string) <-chan metadata.C
 	return out
 }
 
-// TestDeleteAtABrokerThatLags: the topic was deleted and created again while the watch of
-// the broker that is asked to delete it lags. The broker receives the deletion alone, and
-// does not take it for the one that it was asked for.
+// TestDeleteAtABrokerThatLags: the topic was deleted and created again while the watch of the broker that is asked to
+// delete it lags. The broker receives the deletion alone, and does not take it for the one that it was asked for.
 func TestDeleteAtABrokerThatLags(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,8 +122,7 @@ type lag struct {
 	end func()
 }
 
-// newLagging is a cluster of three in which n3 may lag. asks is called for each key that n3
-// reads.
+// newLagging is a cluster of three in which n3 may lag. asks is called for each key that n3 reads.
 func newLagging(t *testing.T, asks func(l *lag, key string)) (*cluster, *lag) {
 	over := make(chan struct{})
 	l := &lag{end: sync.OnceFunc(func() { close(over) })}
@@ -145,8 +143,7 @@ func newLagging(t *testing.T, asks func(l *lag, key string)) (*cluster, *lag) {
 	return c, l
 }
 
-// TestCreateAtABrokerThatLags: a broker that has not received the deletion of a topic
-// creates it again all the same.
+// TestCreateAtABrokerThatLags: a broker that has not received the deletion of a topic creates it again all the same.
 func TestCreateAtABrokerThatLags(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

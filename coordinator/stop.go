@@ -17,8 +17,7 @@ const (
 	// registration. If the others stop too, the metadata has no majority, and a longer wait would not help. Brokers that miss
 	// the notification detect the stop themselves.
 	publishTimeout = 2 * txn.Timeout
-	// settleTimeout bounds the wait for the channels' last changes.
-	settleTimeout = time.Second
+	settleTimeout  = time.Second // of the wait for the channels' last changes
 	// transferStall is the time without progress after which the transfers end: the targets, or the metadata, may be stopping
 	// too.
 	transferStall = 500 * time.Millisecond
@@ -164,7 +163,6 @@ func (b *Broker) end(err error) bool {
 // Failed receives one error after which the process should end.
 func (b *Broker) Failed() <-chan error { return b.failed }
 
-// anyReplica reports whether match holds for a replica here.
 func (b *Broker) anyReplica(match func(*replica.View) bool) bool {
 	return slices.ContainsFunc(b.engine.Partitions(), func(p *engine.Partition) bool { return match(p.View()) })
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFinishLeavesWithTheNextTick: after a failover the finishes of the last 10 ms, and of the
-// replication lag, may be redelivered (P5). So a finish is submitted to replication within
-// 10 ms.
+// TestFinishLeavesWithTheNextTick: after a failover the finishes of the last 10 ms, and of the replication lag, may be
+// redelivered (P5). So a finish is submitted to replication within 10 ms.
 func TestFinishLeavesWithTheNextTick(t *testing.T) {
 	t.Parallel()
 	const period, step = 10 * time.Millisecond, time.Millisecond

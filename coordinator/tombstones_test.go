@@ -10,9 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
-// nsqadmin's "tombstone node" hides a node from the lookup services and then asks
-// that node to delete the topic. A stock nsqd loses its own messages by that; here
-// it would be the whole cluster's.
+// nsqadmin's "tombstone node" hides a node from the lookup services and then asks that node to delete the topic. A
+// stock nsqd loses its own messages by that; here it would be the whole cluster's.
 func TestTombstonedNodeDeletesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

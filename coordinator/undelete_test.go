@@ -94,8 +94,7 @@ func (c *cluster) asFilled(topic string) {
 	require.Equal(c.t, (10 * time.Hour).Milliseconds(), v.TTLMS)
 }
 
-// TestTopicIsUndeleted: everything is as it was, also when all brokers died, and the topic
-// continues as ever.
+// TestTopicIsUndeleted: everything is as it was, also when all brokers died, and the topic continues as ever.
 func TestTopicIsUndeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

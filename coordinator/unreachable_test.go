@@ -113,8 +113,7 @@ func (c *cluster) registration(name string) (metadata.NodeState, metadata.Entry)
 	return s, e
 }
 
-// cutsOff writes into a broker's registration that it does not reach others, as
-// its own transaction does.
+// cutsOff writes into a broker's registration that it does not reach others, as its own transaction does.
 func (c *cluster) cutsOff(name string, from ...ident.Node) {
 	c.t.Helper()
 	s, e := c.registration(name)

@@ -13,10 +13,8 @@ import (
 )
 
 const (
-	// stalledEvery is how often a broker checks that its disk and its core loops make progress.
-	stalledEvery = 250 * time.Millisecond
-	// busyTimeout bounds the question to another broker whether it makes progress.
-	busyTimeout = 500 * time.Millisecond
+	stalledEvery = 250 * time.Millisecond // between two checks that the disk and the core loops make progress
+	busyTimeout  = 500 * time.Millisecond // of the question to another broker whether it makes progress
 )
 
 // watchdog observes the broker's disk and core loops from outside of them.
@@ -73,7 +71,6 @@ func (b watchdog) runWatchdog(ctx context.Context) {
 	})
 }
 
-// noteStall logs the beginning and the end of a stall.
 func (b watchdog) noteStall(noted stall) stall {
 	now := b.longest()
 	if now.busy < b.stallLimit() {
@@ -108,7 +105,16 @@ func (b watchdog) othersWork(ctx context.Context) bool {
 			}
 		}
 	}
-	b.askBusy(ctx, able)
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	var asked sync.WaitGroup
+	for n, a := range able {
+		asked.Go(func() {
+			r, err := calls.Busy.Ask(ctx, b.dispatch, n, calls.None{})
+			a.Store(err == nil && r.Milliseconds < b.stallLimit().Milliseconds()/2)
+		})
+	}
+	asked.Wait()
 	return b.anyReplica(func(v *replica.View) bool {
 		others := 0
 		for _, m := range v.ISR {
@@ -120,21 +126,6 @@ func (b watchdog) othersWork(ctx context.Context) bool {
 	})
 }
 
-// askBusy asks brokers whether their disk and loops work.
-func (b watchdog) askBusy(ctx context.Context, able map[ident.Node]*atomic.Bool) {
-	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
-	defer cancel()
-	var asked sync.WaitGroup
-	for n, a := range able {
-		asked.Go(func() {
-			r, err := calls.Busy.Ask(ctx, b.dispatch, n, calls.None{})
-			a.Store(err == nil && r.Milliseconds < b.stallLimit().Milliseconds()/2)
-		})
-	}
-	asked.Wait()
-}
-
-// leads reports whether a machine leads or is being elected.
 func leads(v *replica.View) bool { return v.Role == replica.Leader || v.Role == replica.Electing }
 
 // awaitDisk waits until the disk and the core loops make progress: a broker that registers may be elected.

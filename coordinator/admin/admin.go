@@ -28,18 +28,16 @@ import (
 // operationTimeout bounds an operation, including the wait for all leaders of a topic.
 const operationTimeout = 5 * time.Second
 
-// Directory locates leaders (query.Directory).
-type Directory interface {
-	// Leader is the live leader of a partition.
+// directory locates leaders (query.Directory).
+type directory interface {
 	Leader(p ident.Partition) (catalog.Leadership, bool)
 	// HidesSelf reports whether this broker is tombstoned for a topic.
 	HidesSelf(topic string) bool
 }
 
-// Gateway publishes and subscribes (gateway.Gateway).
-type Gateway interface {
+// gateway publishes and subscribes (gateway.Gateway).
+type gateway interface {
 	api.Subscribers
-	// PublishAll publishes messages to the partitions with these numbers, and returns the error of each.
 	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
 }
 
@@ -49,14 +47,10 @@ type Defaults struct {
 	Durability                               metadata.Durability
 	Ordered                                  bool
 	Options                                  metadata.TopicOptions
-	// ByName changes the defaults of topics with matching names; the first match counts.
-	ByName []option.Default
-	// AutoCreate: a put or a subscription creates its topic.
-	AutoCreate bool
-	// DeleteGrace is how long a deleted topic can be undeleted; 0: it is permanently deleted at once.
-	DeleteGrace time.Duration
-	// Hold is how long the creation of a topic waits for brokers.
-	Hold time.Duration
+	ByName                                   []option.Default // for patterns of names; the first match counts
+	AutoCreate                               bool             // a put or a subscription creates its topic
+	DeleteGrace                              time.Duration    // a deleted topic can be undeleted that long; 0: not at all
+	Hold                                     time.Duration    // how long the creation of a topic waits for brokers
 	// KnownChannels lists the channels that lookupd has of a new topic; nil: there is no lookupd.
 	KnownChannels func(ctx context.Context, topic string) []string
 }
@@ -87,17 +81,14 @@ type Options struct {
 	Keys      metadata.Keys
 	Catalog   *catalog.Catalog
 	Engine    *engine.Engine
-	Directory Directory
-	// Up reports whether a broker answers.
-	Up func(ident.Node) bool
-	// Low reports whether a broker is below its disk reserve.
-	Low      func(ident.Node) bool
-	Caller   calls.Caller
-	Gateway  Gateway
-	Defaults Defaults
-	Limits   quota.Limits
-	// Snapshot is the cluster as the controller sees it.
-	Snapshot func() plan.Snapshot
+	Directory directory
+	Up        func(ident.Node) bool // whether a broker answers
+	Low       func(ident.Node) bool // whether a broker is below its disk reserve
+	Caller    calls.Caller
+	Gateway   gateway
+	Defaults  Defaults
+	Limits    quota.Limits
+	Snapshot  func() plan.Snapshot // the cluster as the controller sees it
 	// Note records what a client's put or subscription created, or failed to create (err); nil: it is not recorded.
 	Note  func(who api.Requester, detail string, err error)
 	Group *concurrency.Group
@@ -108,15 +99,15 @@ type Options struct {
 // api.Tracer and api.Recovery.
 type Admin struct {
 	*Channels
-	*Redriver
-	*Recovery
+	*redriver
+	*recovery
 	*moves.Moves
-	*Topics
+	*topics
 	Queues *Queues
 	Quotas *quota.Quotas
 
 	records   *records
-	directory Directory
+	directory directory
 	log       logrus.FieldLogger
 }
 
@@ -127,11 +118,11 @@ func New(o Options) *Admin {
 	locks, q := txn.NewKeyedLock(), quota.New(o.Limits, o.Catalog, o.Note)
 	a := &Admin{Quotas: q, records: r, directory: o.Directory, log: o.Log}
 	a.Channels = &Channels{records: r, leaders: l, locks: locks, quotas: q, pending: newPendingChannels(), created: newCreatedChannels()}
-	a.Topics = &Topics{records: r, o: o, channels: a.Channels, quotas: q, locks: locks, slots: make(chan struct{}, makers)}
-	a.Channels.topics = a.Topics
+	a.topics = &topics{records: r, o: o, channels: a.Channels, quotas: q, locks: locks, slots: make(chan struct{}, makers)}
+	a.Channels.topics = a.topics
 	a.Moves = moves.New(moves.Options{Store: o.Store, Keys: o.Keys, Catalog: o.Catalog, Snapshot: o.Snapshot, Low: o.Low})
-	a.Redriver = &Redriver{records: r, channels: a.Channels, directory: o.Directory, gateway: o.Gateway}
-	a.Recovery = &Recovery{records: r, o: o}
+	a.redriver = &redriver{records: r, channels: a.Channels, directory: o.Directory, gateway: o.Gateway}
+	a.recovery = &recovery{records: r, o: o}
 	a.Queues = &Queues{engine: o.Engine, records: r, quotas: q, locks: locks}
 	return a
 }
@@ -140,9 +131,9 @@ func New(o Options) *Admin {
 func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 	switch op := op.(type) { // the time of these depends on the number of partitions
 	case api.CreateTopic:
-		return a.Topics.createExplicitly(ctx, op)
+		return a.topics.createExplicitly(ctx, op)
 	case api.SetPartitions:
-		return a.Topics.setPartitions(ctx, op)
+		return a.topics.setPartitions(ctx, op)
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -151,7 +142,7 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 	}
 	switch op := op.(type) {
 	case api.SetTopic:
-		return a.Topics.set(ctx, op)
+		return a.topics.set(ctx, op)
 	case api.DeleteTopic:
 		if op.BrokerByBroker && a.directory.HidesSelf(op.Topic) {
 			// nsqadmin's "tombstone node" then asks for the deletion of one broker's copy, and takes a refusal for a
@@ -159,24 +150,17 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 			a.log.WithField("topic", op.Topic).Warn("topic not deleted: this broker is tombstoned for the topic, so the request only concerns this broker; ask another broker to delete the topic")
 			return nil
 		}
-		return a.Topics.delete(ctx, op)
+		return a.topics.delete(ctx, op)
 	case api.UndeleteTopic:
-		return a.Topics.undelete(ctx, op)
+		return a.topics.undelete(ctx, op)
 	case api.PurgeTopic:
-		return a.Topics.purge(ctx, op)
+		return a.topics.purge(ctx, op)
 	case api.PauseTopic:
 		return a.Channels.pauseTopic(ctx, op)
 	case api.SetReplication:
-		return a.Topics.setReplication(ctx, op)
+		return a.topics.setReplication(ctx, op)
 	case api.MoveReplica, api.Balance, api.Decommission, api.Drain:
 		return a.Moves.Do(ctx, op)
-	}
-	return a.doChannel(ctx, op)
-}
-
-// doChannel carries out an operation on channels.
-func (a *Admin) doChannel(ctx context.Context, op api.Operation) error {
-	switch op := op.(type) {
 	case api.CreateChannel:
 		return a.Channels.createExplicitly(ctx, op)
 	case api.DeleteChannel:

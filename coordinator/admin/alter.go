@@ -124,7 +124,6 @@ func (c *Channels) RepositionChannel(ctx context.Context, topic, channel, from s
 	return err
 }
 
-// delete deletes a channel everywhere.
 func (c *Channels) delete(ctx context.Context, topic, channel string) error {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {

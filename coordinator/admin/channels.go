@@ -24,7 +24,7 @@ import (
 type Channels struct {
 	*records
 	leaders *leaders
-	topics  *Topics
+	topics  *topics
 	locks   *txn.KeyedLock
 	quotas  *quota.Quotas
 	pending *pendingChannels
@@ -244,7 +244,6 @@ func (c *Channels) lockKeys(ctx context.Context, topic string) (unlock func(), e
 	return lock(ctx, c.locks, "channels of "+topic)
 }
 
-// lock waits for the lock of a name on this broker.
 func lock(ctx context.Context, locks *txn.KeyedLock, name string) (unlock func(), err error) {
 	unlock, err = locks.Lock(ctx, name)
 	if err != nil {

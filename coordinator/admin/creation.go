@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// prepareTimeout bounds one broker's answer; a slower broker is not in the first in-sync set.
-	prepareTimeout = time.Second
+	prepareTimeout = time.Second           // of one broker's answer; a slower broker is not in the first in-sync set
 	prepareEach    = 10 * time.Millisecond // in addition, for each partition
 	connectWait    = 200 * time.Millisecond
 	// makers bounds the topics that a broker creates at the same time. Together with askers it is below the calls that
@@ -55,7 +54,7 @@ func (c *creation) begin() {
 
 // try chooses brokers, lets them prepare replicas, and writes the topic and all its partition keys in one transaction,
 // which replaces the record old: of a deleted topic, or the zero value. nil: the topic exists.
-func (t *Topics) try(ctx context.Context, c *creation, old metadata.TopicState) (err error) {
+func (t *topics) try(ctx context.Context, c *creation, old metadata.TopicState) (err error) {
 	if live := len(t.catalog.LiveNodes()); live < c.topic.MinInSync {
 		c.begin()
 		return fmt.Errorf("%d of %d brokers are live", live, c.topic.MinInSync)
@@ -87,7 +86,7 @@ func (t *Topics) try(ctx context.Context, c *creation, old metadata.TopicState) 
 }
 
 // ready chooses brokers, unless an earlier attempt has, and lets them prepare replicas.
-func (t *Topics) ready(ctx context.Context, c *creation) (err error) {
+func (t *topics) ready(ctx context.Context, c *creation) (err error) {
 	if c.places == nil {
 		replicas := c.topic.ReplicationFactor
 		wish := plan.Placement{Partitions: c.topic.Partitions, Replicas: replicas}
@@ -103,7 +102,7 @@ func (t *Topics) ready(ctx context.Context, c *creation) (err error) {
 
 // leadersFirst moves brokers that are drained, or below their disk reserve, behind the others: the first replica is the
 // preferred leader. Such brokers are chosen only if there are too few others.
-func (t *Topics) leadersFirst(places [][]ident.Node) {
+func (t *topics) leadersFirst(places [][]ident.Node) {
 	rank := func(n ident.Node) int {
 		if t.catalog.Drain(n) != "" || t.o.Low(n) {
 			return 1
@@ -117,7 +116,7 @@ func (t *Topics) leadersFirst(places [][]ident.Node) {
 
 // awaitPeers waits briefly for the connections to the chosen brokers that are registered: right after a start they are
 // missing, and the brokers would not be in the first in-sync set.
-func (t *Topics) awaitPeers(ctx context.Context, places [][]ident.Node) {
+func (t *topics) awaitPeers(ctx context.Context, places [][]ident.Node) {
 	ctx, cancel := context.WithTimeout(ctx, connectWait)
 	defer cancel()
 	_ = t.catalog.Await(ctx, func() bool {
@@ -131,7 +130,7 @@ func (t *Topics) awaitPeers(ctx context.Context, places [][]ident.Node) {
 }
 
 // prepare asks all chosen live brokers concurrently for stores. A broker that does not answer in time is left out.
-func (t *Topics) prepare(ctx context.Context, c *creation) prepared {
+func (t *topics) prepare(ctx context.Context, c *creation) prepared {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout+time.Duration(len(c.places))*prepareEach)
 	defer cancel()
 	out := prepared{}
@@ -161,7 +160,7 @@ func (t *Topics) prepare(ctx context.Context, c *creation) prepared {
 }
 
 // release notifies the brokers that a creation failed. They ask the metadata before they drop anything.
-func (t *Topics) release(ctx context.Context, c *creation) {
+func (t *topics) release(ctx context.Context, c *creation) {
 	if c.written || len(c.stores) == 0 {
 		return
 	}
@@ -189,7 +188,7 @@ func byNode(places [][]ident.Node, first int) map[ident.Node][]uint16 {
 
 // puts returns the values of a new topic. The in-sync set of a partition is the brokers that have prepared a replica,
 // and the first of them leads.
-func (t *Topics) puts(c *creation, old metadata.TopicState) ([]metadata.Put, error) {
+func (t *topics) puts(c *creation, old metadata.TopicState) ([]metadata.Put, error) {
 	state := c.topic
 	if !c.explicit {
 		state.DeletedAtMS = old.DeletedAtMS // nsqadmin may repeat the deletion at another broker
@@ -201,8 +200,7 @@ func (t *Topics) puts(c *creation, old metadata.TopicState) ([]metadata.Put, err
 	return t.partitionPuts(c, puts)
 }
 
-// partitionPuts appends the values of the partitions' keys.
-func (t *Topics) partitionPuts(c *creation, puts []metadata.Put) ([]metadata.Put, error) {
+func (t *topics) partitionPuts(c *creation, puts []metadata.Put) ([]metadata.Put, error) {
 	for i, nodes := range c.places {
 		n := c.first + i
 		state := t.firstState(c, n, nodes)
@@ -217,7 +215,7 @@ func (t *Topics) partitionPuts(c *creation, puts []metadata.Put) ([]metadata.Put
 
 // firstState is the first state of a partition. Its leader is a member of the in-sync set: no member would be elected
 // while another leader lives.
-func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) metadata.PartitionState {
+func (t *topics) firstState(c *creation, n int, nodes []ident.Node) metadata.PartitionState {
 	state := metadata.PartitionState{V: metadata.Version, Replicas: nodes, Epoch: 1,
 		MinInSync: c.topic.MinInSync, Durability: c.topic.Durability}
 	var all, roomy []ident.Member
@@ -246,7 +244,7 @@ func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) metadata.Par
 }
 
 // write runs the transaction. After an unknown outcome it reads the key.
-func (t *Topics) write(ctx context.Context, c *creation, revision int64, puts []metadata.Put) error {
+func (t *topics) write(ctx context.Context, c *creation, revision int64, puts []metadata.Put) error {
 	key := t.keys.Topic(c.name)
 	short, cancel := context.WithTimeout(ctx, txn.LargeTimeout(len(puts)))
 	ok, _, err := t.store.Txn(short, []metadata.Compare{{Key: key, Create: -1, Mod: revision}}, puts)

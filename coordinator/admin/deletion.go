@@ -26,7 +26,7 @@ var idle = api.Requester{Identity: "idle", Action: "idle_after"}
 
 // TrashIdle moves an unused topic into the trash, if it is as it was read. txn.ErrCompare: it has changed, the fence
 // fails, or there is no grace.
-func (t *Topics) TrashIdle(ctx context.Context, name string, state metadata.TopicState, fence ...metadata.Compare) error {
+func (t *topics) TrashIdle(ctx context.Context, name string, state metadata.TopicState, fence ...metadata.Compare) error {
 	if !t.graced(name) {
 		return txn.ErrCompare
 	}
@@ -41,7 +41,7 @@ func (t *Topics) TrashIdle(ctx context.Context, name string, state metadata.Topi
 	return err
 }
 
-func (t *Topics) tryTrash(ctx context.Context, name string, state metadata.TopicState, fence ...metadata.Compare) (bool, error) {
+func (t *topics) tryTrash(ctx context.Context, name string, state metadata.TopicState, fence ...metadata.Compare) (bool, error) {
 	gone := deleted(state)
 	gone.Trashed = true
 	who := api.RequesterOf(ctx)
@@ -59,7 +59,7 @@ func (t *Topics) tryTrash(ctx context.Context, name string, state metadata.Topic
 
 // undelete restores a topic from the trash: the one with the id, or the last deleted one of the name. ErrConflict:
 // another topic has the name, or the topic is being removed permanently. It returns when the catalog has the topic.
-func (t *Topics) undelete(ctx context.Context, op api.UndeleteTopic) error {
+func (t *topics) undelete(ctx context.Context, op api.UndeleteTopic) error {
 	unlock, err := lock(ctx, t.locks, op.Topic)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (t *Topics) undelete(ctx context.Context, op api.UndeleteTopic) error {
 }
 
 // tryUndelete restores the topic's key and removes the trash key, if neither has changed.
-func (t *Topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bool, error) {
+func (t *topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bool, error) {
 	if trash.Purging {
 		return false, fmt.Errorf("%w: topic %s is being removed permanently and can no longer be undeleted", outcome.ErrConflict, trash.Name)
 	}
@@ -129,7 +129,7 @@ func (t *Topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bo
 
 // trashedTopics returns the trashed topics named name, oldest deletion first. If id is set, only that one.
 // outcome.ErrTopicNotFound: there is none.
-func (t *Topics) trashedTopics(ctx context.Context, name string, id ident.TopicID) (found []metadata.TrashState, err error) {
+func (t *topics) trashedTopics(ctx context.Context, name string, id ident.TopicID) (found []metadata.TrashState, err error) {
 	entries, _, err := t.store.List(ctx, t.keys.Trashes())
 	if err != nil {
 		return nil, fmt.Errorf("%w: read the trash for topic %s: %w", outcome.ErrUnavailable, name, err)
@@ -151,7 +151,7 @@ func (t *Topics) trashedTopics(ctx context.Context, name string, id ident.TopicI
 }
 
 // purge permanently removes the trashed topics of a name. With an id it removes the topic of that id only.
-func (t *Topics) purge(ctx context.Context, op api.PurgeTopic) error {
+func (t *topics) purge(ctx context.Context, op api.PurgeTopic) error {
 	found, err := t.trashedTopics(ctx, op.Topic, op.ID)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (t *Topics) purge(ctx context.Context, op api.PurgeTopic) error {
 
 // purgeOne permanently removes a topic in the trash. If the controller changes its key concurrently, the key is read
 // again. A missing key means that the topic was removed, or undeleted.
-func (t *Topics) purgeOne(ctx context.Context, trash metadata.TrashState) error {
+func (t *topics) purgeOne(ctx context.Context, trash metadata.TrashState) error {
 	for {
 		err := t.PurgeAsRead(ctx, trash)
 		if !errors.Is(err, txn.ErrCompare) {
@@ -189,7 +189,7 @@ func (t *Topics) purgeOne(ctx context.Context, trash metadata.TrashState) error 
 // cannot be undeleted. Then it removes the keys of its channels, which may exceed a transaction, and finally those of
 // its partitions with the tombstone. An interrupted purge is repeated, because the trash key remains. Both transactions
 // compare the fence.
-func (t *Topics) PurgeAsRead(ctx context.Context, trash metadata.TrashState, fence ...metadata.Compare) error {
+func (t *topics) PurgeAsRead(ctx context.Context, trash metadata.TrashState, fence ...metadata.Compare) error {
 	key := t.keys.Trash(trash.Topic.ID)
 	if !trash.Purging {
 		trash.V, trash.Purging = metadata.Version, true
@@ -213,7 +213,7 @@ func (t *Topics) PurgeAsRead(ctx context.Context, trash metadata.TrashState, fen
 // delete deletes a topic everywhere. It returns when the catalog has the deletion. The key decides which topic has that
 // name, not the catalog. With a grace (--delete-grace) the topic stays in the trash for that time, unless op.Now is
 // set.
-func (t *Topics) delete(ctx context.Context, op api.DeleteTopic) error {
+func (t *topics) delete(ctx context.Context, op api.DeleteTopic) error {
 	name := op.Topic
 	state, err := t.topic(ctx, name)
 	gone := errors.Is(err, outcome.ErrTopicNotFound)
@@ -235,18 +235,18 @@ func (t *Topics) delete(ctx context.Context, op api.DeleteTopic) error {
 }
 
 // graced reports whether a deleted topic goes to the trash. An #ephemeral topic does not.
-func (t *Topics) graced(name string) bool {
+func (t *topics) graced(name string) bool {
 	return t.o.Defaults.DeleteGrace > 0 && !nsqd.IsEphemeral(name)
 }
 
 // DeleteAsRead permanently deletes a topic, but no later topic of its name. It writes the tombstone and removes the
 // partition keys in one transaction, then the channels' keys.
-func (t *Topics) DeleteAsRead(ctx context.Context, name string, state metadata.TopicState) error {
+func (t *topics) DeleteAsRead(ctx context.Context, name string, state metadata.TopicState) error {
 	return t.deleteBy(ctx, name, state, t.tryDelete)
 }
 
 // deleteBy repeats a deletion until its outcome is known. try reports whether it has happened.
-func (t *Topics) deleteBy(ctx context.Context, name string, state metadata.TopicState, try func(context.Context, string, metadata.TopicState) (bool, error)) error {
+func (t *topics) deleteBy(ctx context.Context, name string, state metadata.TopicState, try func(context.Context, string, metadata.TopicState) (bool, error)) error {
 	id := state.ID
 	for {
 		done, err := try(ctx, name, state)
@@ -270,7 +270,7 @@ func (t *Topics) deleteBy(ctx context.Context, name string, state metadata.Topic
 	}
 }
 
-func (t *Topics) tryDelete(ctx context.Context, name string, state metadata.TopicState) (bool, error) {
+func (t *topics) tryDelete(ctx context.Context, name string, state metadata.TopicState) (bool, error) {
 	gone := deleted(state)
 	puts := append([]metadata.Put{
 		{Key: t.keys.Topic(name), Value: metadata.Encode(gone)},
@@ -289,7 +289,7 @@ func deleted(state metadata.TopicState) metadata.TopicState {
 	return state
 }
 
-func (t *Topics) partitionDeletes(state metadata.TopicState) (puts []metadata.Put) {
+func (t *topics) partitionDeletes(state metadata.TopicState) (puts []metadata.Put) {
 	for n := range state.Span() {
 		puts = append(puts, metadata.Put{Key: t.keys.Partition(state.Partition(n)), Delete: true})
 	}

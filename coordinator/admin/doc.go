@@ -7,11 +7,11 @@
 // # The parts
 //
 //	Admin      Do: carries out one operation, by its type
-//	Topics     create, delete, options, replication
+//	topics     create, delete, options, replication
 //	Channels   create, delete, pause, order, seek, policy; deferred messages
 //	moves      move, balance, decommission, drain, and their plans (a package)
-//	Redriver   moves dead letters back
-//	Recovery   continues without the in-sync set
+//	redriver   moves dead letters back
+//	recovery   continues without the in-sync set
 //	Queues     the other end: operations on the channels of partitions led here
 //	quota      refuses creations beyond the limits of the cluster, a topic or a user (a package)
 //	records    compare-and-swap changes of single keys
@@ -23,13 +23,11 @@
 //     operator reads the key again, and repeats this until the leaders have the key's value.
 //  2. A topic's key changes whenever a channel is created or deleted, so a broker that counts the channels at a
 //     revision of the topic's key misses none.
-//  3. A channel is deleted in three steps: its key is marked, every leader deletes it, the
-//     key is removed. An interrupted deletion can be repeated, and no broker recreates the channel
-//     in between.
+//  3. A channel is deleted in three steps: its key is marked, every leader deletes it, the key is removed. An
+//     interrupted deletion can be repeated, and no broker recreates the channel in between.
 //  4. A topic is written with all its partitions in one transaction, under a new id, with
 //     at least min_in_sync stores prepared. Unused prepared stores are released.
-//  5. An unclean recovery fails if a member of the old in-sync set was started, or
-//     ended, since it was asked.
+//  5. An unclean recovery fails if a member of the old in-sync set was started, or ended, since it was asked.
 //
 // # Goroutines
 //

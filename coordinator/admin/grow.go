@@ -19,15 +19,13 @@ import (
 //
 //  1. One transaction writes the keys of the new partitions, and Growing in the topic's
 //     key. From then on every operation on channels includes them.
-//  2. The leaders of the new partitions create the channels of the topic, at the start of
-//     the log.
+//  2. The leaders of the new partitions create the channels of the topic, at the start of the log.
 //  3. The topic's key gets the new number. Then brokers publish to the new partitions, and
 //     subscriptions attach to them.
 //
 // If the broker dies in between, the topic has unused partitions. The same request, at any broker, continues.
 
-// setPartitions raises the number of partitions of a topic.
-func (t *Topics) setPartitions(ctx context.Context, op api.SetPartitions) error {
+func (t *topics) setPartitions(ctx context.Context, op api.SetPartitions) error {
 	if err := api.Validate(op); err != nil {
 		return err
 	}
@@ -88,7 +86,7 @@ func (t *Topics) setPartitions(ctx context.Context, op api.SetPartitions) error 
 
 // beginGrowth lets brokers prepare the replicas of the new partitions, and writes the keys. It retries while too few
 // replicas are ready.
-func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state metadata.TopicState) (metadata.TopicState, error) {
+func (t *topics) beginGrowth(ctx context.Context, op api.SetPartitions, state metadata.TopicState) (metadata.TopicState, error) {
 	c := &creation{name: op.Topic, topic: state, first: state.Partitions}
 	c.topic.Partitions = op.Partitions - state.Partitions
 	defer func() { t.o.Group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
@@ -119,7 +117,7 @@ func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state me
 }
 
 // tryGrowth writes the keys of the new partitions, if the topic has not changed.
-func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.TopicState) (next metadata.TopicState, err error) {
+func (t *topics) tryGrowth(ctx context.Context, c *creation, state metadata.TopicState) (next metadata.TopicState, err error) {
 	if err := t.ready(ctx, c); err != nil {
 		return state, err
 	}
@@ -150,7 +148,7 @@ func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.Topi
 
 // fillGrowth creates the topic's channels in its new partitions. A concurrent creation or deletion of a channel
 // includes them itself.
-func (t *Topics) fillGrowth(ctx context.Context, topic string, state metadata.TopicState) error {
+func (t *topics) fillGrowth(ctx context.Context, topic string, state metadata.TopicState) error {
 	entries, _, err := t.store.List(ctx, t.keys.Channels(state.ID))
 	if err != nil {
 		return fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)

@@ -22,9 +22,8 @@ import (
 // serves, so that a topic without its minimum does not block other calls.
 const askers = 32
 
-// leaders asks the leaders of partitions.
 type leaders struct {
-	directory Directory
+	directory directory
 	caller    calls.Caller
 	catalog   *catalog.Catalog
 	slots     chan struct{} // one for each call in progress

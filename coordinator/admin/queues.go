@@ -61,7 +61,6 @@ func (q *Queues) ChangeMany(ctx context.Context, ops calls.QueueOps) (resp calls
 	return resp
 }
 
-// queueError maps the errors of a queue to those of calls.
 func queueError(err error) error {
 	switch {
 	case errors.Is(err, nsqd.ErrNotLeader), errors.Is(err, nsqd.ErrNotReplicated):

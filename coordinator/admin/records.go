@@ -31,7 +31,6 @@ func (r *records) requireTopic(ctx context.Context, name string) error {
 	return r.catalog.Await(ctx, func() bool { _, ok := r.catalog.Topic(name); return ok })
 }
 
-// checkPartition refuses a number that is not one of a topic's partitions.
 func checkPartition(t metadata.TopicState, n int) error {
 	if n < 0 || n >= t.Partitions {
 		return fmt.Errorf("%w: partition must be 0 to %d", outcome.ErrInvalid, t.Partitions-1)
@@ -39,7 +38,6 @@ func checkPartition(t metadata.TopicState, n int) error {
 	return nil
 }
 
-// topic reads a topic's key.
 func (r *records) topic(ctx context.Context, name string) (metadata.TopicState, error) {
 	e, err := r.store.Get(ctx, r.keys.Topic(name))
 	if errors.Is(err, metadata.ErrNotFound) {

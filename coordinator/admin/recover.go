@@ -25,8 +25,8 @@ const (
 	recoverCalls = 16              // brokers that are asked concurrently
 )
 
-// Recovery recovers partitions whose in-sync set is lost (api.Recovery).
-type Recovery struct {
+// recovery recovers partitions whose in-sync set is lost (api.Recovery).
+type recovery struct {
 	*records
 	o Options
 }
@@ -34,20 +34,19 @@ type Recovery struct {
 // remains is the state of a partition, with everything that a transaction has to compare.
 type remains struct {
 	api.Remains
-	id    ident.Partition
-	state metadata.PartitionState
-	runs  map[ident.Node]ident.Incarnation // of its replicas, when they were asked
-	// follows: the leader in the key answers, and does not lead.
-	follows bool
+	id      ident.Partition
+	state   metadata.PartitionState
+	runs    map[ident.Node]ident.Incarnation // of its replicas, when they were asked
+	follows bool                             // the leader in the key answers, and does not lead
 }
 
 // Remains asks all replicas of a partition for their contents (api.Recovery).
-func (r *Recovery) Remains(ctx context.Context, topic string, partition int) (api.Remains, error) {
+func (r *recovery) Remains(ctx context.Context, topic string, partition int) (api.Remains, error) {
 	found, err := r.remains(ctx, topic, partition)
 	return found.Remains, err
 }
 
-func (r *Recovery) remains(ctx context.Context, topic string, partition int) (remains, error) {
+func (r *recovery) remains(ctx context.Context, topic string, partition int) (remains, error) {
 	found := remains{runs: map[ident.Node]ident.Incarnation{}}
 	found.Remains = api.Remains{Topic: topic, Partition: partition, InSync: []api.Member{}, Replicas: []api.Holding{}}
 	t, ok := r.catalog.Topic(topic)
@@ -75,7 +74,7 @@ func (r *Recovery) remains(ctx context.Context, topic string, partition int) (re
 }
 
 // collectHoldings asks the brokers of a partition. A broker that does not answer in time is left out.
-func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
+func (r *recovery) collectHoldings(ctx context.Context, found *remains) {
 	ctx, cancel := context.WithTimeout(ctx, recoverWait)
 	defer cancel()
 	nodes := found.state.Replicas
@@ -163,11 +162,16 @@ type audit struct {
 	api.Remains
 }
 
+func (r *recovery) auditPut(now time.Time, what string, id ident.Partition, record any) metadata.Put {
+	name := fmt.Sprintf("%s-%s-%s", now.Format("20060102T150405.000"), what, id)
+	return metadata.Put{Key: r.keys.Audit(name), Value: metadata.Encode(record)}
+}
+
 // Recover makes one replica the whole in-sync set of a partition whose in-sync set is lost: acknowledged messages that
 // are not on it are permanently lost. The minimum is 1 until enough replicas are in sync. Nothing else elects
 // uncleanly. The transaction fails if a member of the old set was started, or ended, since it was asked. If the
 // metadata is outdated, Recover also sets the leader, in a new epoch.
-func (r *Recovery) Recover(ctx context.Context, topic string, partition int, from ident.Node) (api.Remains, error) {
+func (r *recovery) Recover(ctx context.Context, topic string, partition int, from ident.Node) (api.Remains, error) {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
 		return found.Remains, err
@@ -187,13 +191,8 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 	}
 	now := time.Now().UTC()
 	record := audit{V: metadata.Version, At: now, By: r.o.Self, From: h, Before: found.state, Remains: found.Remains}
-	name := fmt.Sprintf("%s-recover-%s", now.Format("20060102T150405.000"), found.id)
-	ok, rev, err := r.store.Txn(ctx, r.conditions(&found), []metadata.Put{
-		{Key: r.keys.Partition(found.id), Value: metadata.Encode(next)}, {Key: r.keys.Audit(name), Value: metadata.Encode(record)},
-	})
-	if err == nil && !ok {
-		err = txn.ErrCompare
-	}
+	rev, err := txn.Write(ctx, r.store, r.conditions(&found),
+		metadata.Put{Key: r.keys.Partition(found.id), Value: metadata.Encode(next)}, r.auditPut(now, "recover", found.id, record))
 	if err != nil {
 		return found.Remains, fmt.Errorf("%w: recover %s: %w", outcome.ErrUnavailable, found.id, err)
 	}
@@ -203,7 +202,7 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 }
 
 // conditions compare the partition's key, and the incarnations of all its brokers, with those that were read.
-func (r *Recovery) conditions(found *remains) []metadata.Compare {
+func (r *recovery) conditions(found *remains) []metadata.Compare {
 	list := []metadata.Compare{{Key: r.keys.Partition(found.id), Create: -1, Mod: found.state.Revision}}
 	for _, n := range found.state.Replicas {
 		c := metadata.Compare{Key: r.keys.Live(n)} // it must not be there
@@ -228,7 +227,7 @@ type discarded struct {
 // Discard gives up the replica on one broker that is refused because it has messages that an unclean recovery has lost
 // (api.Recovery). The broker moves its files to the trash. Then the unchanged key is written again, so that the broker
 // creates the replica again. An interrupted Discard can be repeated.
-func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
+func (r *recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
 		return err
@@ -248,9 +247,7 @@ func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on 
 	}
 	now := time.Now().UTC()
 	record := discarded{V: metadata.Version, At: now, By: r.o.Self, Topic: topic, Partition: partition, Replica: h}
-	name := fmt.Sprintf("%s-discard-%s", now.Format("20060102T150405.000"), found.id)
-	puts := []metadata.Put{{Key: r.keys.Audit(name), Value: metadata.Encode(record)}}
-	if err := r.rewrite(ctx, found.id, puts); err != nil {
+	if err := r.rewrite(ctx, found.id, r.auditPut(now, "discard", found.id, record)); err != nil {
 		return err
 	}
 	r.o.Log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "node": on, "end_sequence": h.End}).
@@ -274,22 +271,18 @@ func (r *remains) keeps(on ident.Node) string {
 }
 
 // rewrite writes a partition's unchanged key, so that every broker reads it again.
-func (r *Recovery) rewrite(ctx context.Context, id ident.Partition, beside []metadata.Put) error {
+func (r *recovery) rewrite(ctx context.Context, id ident.Partition, beside metadata.Put) error {
 	for {
 		e, err := r.store.Get(ctx, r.keys.Partition(id))
-		ok := false
 		if err == nil {
 			compare := []metadata.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}
-			ok, _, err = r.store.Txn(ctx, compare, append([]metadata.Put{{Key: e.Key, Value: e.Value}}, beside...))
+			_, err = txn.Write(ctx, r.store, compare, metadata.Put{Key: e.Key, Value: e.Value}, beside)
 		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
-		}
-		if ok {
+		switch {
+		case err == nil:
 			return nil
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %w", outcome.ErrUnavailable, txn.ErrCompare)
+		case !errors.Is(err, txn.ErrCompare) || ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 		}
 	}
 }

@@ -19,26 +19,24 @@ const deadLetterChannel = nsqd.RedriveChannel
 const (
 	// redriveIdle ends a redrive in which no dead letter has arrived for this long. A partition that was slow to send its first one
 	// has a share of RDY again after a second.
-	redriveIdle = 1500 * time.Millisecond
-	// redriveBurst is the number of dead letters that are moved at once.
-	redriveBurst = 256
-	// redriveHeld bounds the dead letters of other channels that are passed over. They are requeued afterwards.
-	redriveHeld = 1 << 15
+	redriveIdle  = 1500 * time.Millisecond
+	redriveBurst = 256     // dead letters that are moved at once
+	redriveHeld  = 1 << 15 // dead letters of other channels that are passed over, and requeued afterwards
 )
 
-// Redriver moves dead letters back.
-type Redriver struct {
+// redriver moves dead letters back.
+type redriver struct {
 	*records
 	channels  *Channels
-	directory Directory
-	gateway   Gateway
+	directory directory
+	gateway   gateway
 }
 
 // Redrive moves up to limit messages of a channel back from its dead-letter topic: it publishes each to its topic
 // again, for that channel alone, and then finishes the dead letter. It returns the number of messages. A message that
 // was published and not finished is recognised when it is moved again within the dedupe window. A message that fails
 // again is another dead letter, and can be moved back at once.
-func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
+func (r *redriver) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	t, ok := r.catalog.Topic(topic)
 	if !ok {
 		return 0, outcome.ErrTopicNotFound
@@ -64,7 +62,7 @@ func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int
 		return 0, err
 	}
 	defer sub.Close(true) // requeues the messages of other channels
-	run := redrive{Redriver: r, sub: sub, topic: topic, channel: channel, letters: c.Policy.DeadLetterTopic}
+	run := redrive{redriver: r, sub: sub, topic: topic, channel: channel, letters: c.Policy.DeadLetterTopic}
 	if run.leaders, err = run.served(ctx); err != nil {
 		return 0, err
 	}
@@ -73,7 +71,7 @@ func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int
 
 // redrive is one run of a redrive, from its request to its end.
 type redrive struct {
-	*Redriver
+	*redriver
 	sub            api.Subscription
 	topic, channel string
 	letters        string               // the dead-letter topic

@@ -13,8 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// sharedLetters is a subscription to a dead-letter topic that has any number of
-// messages of other channels.
+// sharedLetters is a subscription to a dead-letter topic that has any number of messages of other channels.
 type sharedLetters struct{ api.Subscription }
 
 func (sharedLetters) SetReady(int) {}
@@ -27,13 +26,13 @@ func (sharedLetters) Pull(credit int, dst []api.Delivery) []api.Delivery {
 }
 
 // silent is a gateway to which nothing is published.
-type silent struct{ Gateway }
+type silent struct{ gateway }
 
 func (silent) PublishAll(context.Context, string, []int, []queue.Message) []error { return nil }
 
 // TestRedriveBehindManyOfOtherChannels: the answer is not that there are none.
 func TestRedriveBehindManyOfOtherChannels(t *testing.T) {
-	r := redrive{Redriver: &Redriver{gateway: silent{}}, sub: sharedLetters{}, topic: "orders", channel: "billing"}
+	r := redrive{redriver: &redriver{gateway: silent{}}, sub: sharedLetters{}, topic: "orders", channel: "billing"}
 	moved, err := r.run(t.Context(), 100)
 	require.Zero(t, moved)
 	require.ErrorIs(t, err, outcome.ErrUnavailable)
@@ -42,7 +41,7 @@ func TestRedriveBehindManyOfOtherChannels(t *testing.T) {
 
 // noted is a gateway that notes the identities of messages, and a subscription that finishes everything.
 type noted struct {
-	Gateway
+	gateway
 	api.Subscription
 	identities []queue.Identity
 }
@@ -60,7 +59,7 @@ func (*noted) Finish(api.MessageID) error { return nil }
 // moved back before. It is another message.
 func TestARedriveOfAReusedSequenceIsNoRepeat(t *testing.T) {
 	n := &noted{}
-	r := redrive{Redriver: &Redriver{records: &records{catalog: catalog.New(metadata.Keys{}, nil)}, gateway: n}, sub: n, topic: "orders", channel: "billing"}
+	r := redrive{redriver: &redriver{records: &records{catalog: catalog.New(metadata.Keys{}, nil)}, gateway: n}, sub: n, topic: "orders", channel: "billing"}
 	for _, at := range []int64{5, 5, 6} {
 		moved, err := r.move(t.Context(), []api.Delivery{{Message: queue.Message{Seq: 3, Time: at, Header: []byte(`{"##original_topic":"orders","##original_channel":"billing"}`)}}})
 		require.NoError(t, err)

@@ -21,14 +21,13 @@ import (
 )
 
 const (
-	createTimeout = 9 * time.Second // including the wait for other creations
-	knownTimeout  = time.Second     // of KnownChannels
-	// deleteRepeat is how long a repeated deletion counts as the same one: nsqadmin posts it to every broker.
-	deleteRepeat = 10 * time.Second
+	createTimeout = 9 * time.Second  // including the wait for other creations
+	knownTimeout  = time.Second      // of KnownChannels
+	deleteRepeat  = 10 * time.Second // a repeated deletion counts as the same one: nsqadmin posts it to every broker
 )
 
-// Topics creates, changes and deletes topics.
-type Topics struct {
+// topics creates, changes and deletes topics.
+type topics struct {
 	*records
 	o        Options
 	channels *Channels
@@ -44,7 +43,7 @@ func DefaultMinInSync(replicationFactor int) int {
 }
 
 // newTopic is the state of a topic that is to be created. Errors wrap outcome.ErrInvalid.
-func (t *Topics) newTopic(op api.CreateTopic) (metadata.TopicState, error) {
+func (t *topics) newTopic(op api.CreateTopic) (metadata.TopicState, error) {
 	s := t.o.Defaults.of(op.Topic)
 	s.Partitions = cmp.Or(op.Partitions, s.Partitions)
 	if op.ReplicationFactor != 0 {
@@ -69,7 +68,7 @@ func (t *Topics) newTopic(op api.CreateTopic) (metadata.TopicState, error) {
 }
 
 // Ensure creates a topic with the defaults unless it exists, if that is allowed.
-func (t *Topics) Ensure(ctx context.Context, name string) error {
+func (t *topics) Ensure(ctx context.Context, name string) error {
 	if _, ok := t.catalog.Topic(name); ok {
 		return nil
 	}
@@ -84,7 +83,7 @@ func (t *Topics) Ensure(ctx context.Context, name string) error {
 }
 
 // createExplicitly creates a topic as requested. outcome.ErrConflict: it exists with other settings.
-func (t *Topics) createExplicitly(ctx context.Context, op api.CreateTopic) error {
+func (t *topics) createExplicitly(ctx context.Context, op api.CreateTopic) error {
 	now, err := t.topic(ctx, op.Topic) // the catalog may lag
 	there := err == nil
 	if there {
@@ -111,7 +110,7 @@ func (t *Topics) createExplicitly(ctx context.Context, op api.CreateTopic) error
 }
 
 // mayHave refuses options that require a --delete-grace if there is none.
-func (t *Topics) mayHave(o metadata.TopicOptions) error {
+func (t *topics) mayHave(o metadata.TopicOptions) error {
 	if r := o.NeedsGrace(); r != nil && t.o.Defaults.DeleteGrace == 0 {
 		return fmt.Errorf("%w: %s requires a --delete-grace: %s", outcome.ErrInvalid, r.Name, r.Grace)
 	}
@@ -119,7 +118,7 @@ func (t *Topics) mayHave(o metadata.TopicOptions) error {
 }
 
 // makeAs creates a topic, or finds one with the settings of the operation.
-func (t *Topics) makeAs(ctx context.Context, s metadata.TopicState, op api.CreateTopic) error {
+func (t *topics) makeAs(ctx context.Context, s metadata.TopicState, op api.CreateTopic) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(s.Partitions)*prepareEach)
 	defer cancel()
 	for {
@@ -138,8 +137,7 @@ func (t *Topics) makeAs(ctx context.Context, s metadata.TopicState, op api.Creat
 	}
 }
 
-// set changes options of a topic, and its durability.
-func (t *Topics) set(ctx context.Context, op api.SetTopic) error {
+func (t *topics) set(ctx context.Context, op api.SetTopic) error {
 	durability := metadata.Durability(op.Durability)
 	if err := cmp.Or(validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Options.Values)); err != nil {
 		return err
@@ -165,7 +163,7 @@ func validDurability(d metadata.Durability) error {
 }
 
 // create returns when the catalog has the topic. Another broker may have created it.
-func (t *Topics) create(ctx context.Context, c *creation) (metadata.TopicState, error) {
+func (t *topics) create(ctx context.Context, c *creation) (metadata.TopicState, error) {
 	came := time.Now()
 	unlock, err := t.locks.Lock(ctx, c.name)
 	if err != nil {
@@ -213,7 +211,7 @@ func (t *Topics) create(ctx context.Context, c *creation) (metadata.TopicState, 
 
 // knownChannels are the channels that a new topic is to have before its first message, because only a topic's first
 // channel begins with the retained messages: lookupd has them, and their consumers have not connected yet.
-func (t *Topics) knownChannels(ctx context.Context, topic string) []string {
+func (t *topics) knownChannels(ctx context.Context, topic string) []string {
 	if t.o.Defaults.KnownChannels == nil {
 		return nil
 	}
@@ -225,7 +223,7 @@ func (t *Topics) knownChannels(ctx context.Context, topic string) []string {
 }
 
 // createKnown creates them, all from the earliest message: the topic may have messages already. A failure is logged.
-func (t *Topics) createKnown(ctx context.Context, topic string, channels []string) {
+func (t *topics) createKnown(ctx context.Context, topic string, channels []string) {
 	for _, channel := range channels {
 		if err := t.channels.CreateChannel(ctx, topic, channel, "earliest", false); err != nil {
 			t.o.Log.WithError(err).WithField("topic", topic).WithField("channel", channel).
@@ -237,7 +235,7 @@ func (t *Topics) createKnown(ctx context.Context, topic string, channels []strin
 // setReplication changes the number of replicas of a topic, and how many of them must be in sync for its puts. It
 // returns when the topic's key has the numbers. The controller then changes one partition after the other: it adds and
 // drops replicas, and raises the minimum when enough are in sync.
-func (t *Topics) setReplication(ctx context.Context, op api.SetReplication) error {
+func (t *topics) setReplication(ctx context.Context, op api.SetReplication) error {
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		before := s.ReplicationFactor
 		s.ReplicationFactor, s.MinInSync = cmp.Or(op.ReplicationFactor, before), cmp.Or(op.MinInSync, s.MinInSync)
@@ -250,7 +248,7 @@ func (t *Topics) setReplication(ctx context.Context, op api.SetReplication) erro
 
 // enoughBrokers refuses a replication factor above the number of brokers that are not being decommissioned. A factor up
 // to allowed is never refused.
-func (t *Topics) enoughBrokers(factor, allowed int) error {
+func (t *topics) enoughBrokers(factor, allowed int) error {
 	staying := 0
 	for _, n := range t.catalog.Nodes() {
 		if !n.Leaving {
@@ -264,7 +262,7 @@ func (t *Topics) enoughBrokers(factor, allowed int) error {
 }
 
 // Settings are the effective settings of a topic (api.Directory).
-func (t *Topics) Settings(name string) (api.TopicSettings, bool) {
+func (t *topics) Settings(name string) (api.TopicSettings, bool) {
 	s, ok := t.catalog.Topic(name)
 	return api.TopicSettings{
 		Topic: name, ID: s.ID, Partitions: s.Partitions, ReplicationFactor: s.ReplicationFactor, MinInSync: s.MinInSync,
@@ -302,7 +300,7 @@ func conflict(t metadata.TopicState, op api.CreateTopic) error {
 }
 
 // confirm compares an existing topic with the request. Its next deletion is not a repeat by nsqadmin.
-func (t *Topics) confirm(ctx context.Context, op api.CreateTopic) error {
+func (t *topics) confirm(ctx context.Context, op api.CreateTopic) error {
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		err := conflict(s, op)
 		s.DeletedAtMS = 0

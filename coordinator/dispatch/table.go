@@ -35,7 +35,6 @@ type Components struct {
 	Console func(ctx context.Context, question []byte) ([]byte, error)
 }
 
-// table has a handler for each class of frames and each method.
 type table struct {
 	peer    func(n ident.Node, inc ident.Incarnation, up, refused bool)
 	frames  [rpc.ClassBulk + 1]func(from ident.Node, inc ident.Incarnation, f rpc.Received)
@@ -102,7 +101,6 @@ func (r *Components) failed(from ident.Node) {
 	})
 }
 
-// on adds a method to the table.
 func on[Req, Resp any](t *table, m calls.Method[Req, Resp], answer func(context.Context, Req) (Resp, error)) {
 	t.calls[string(m)] = func(ctx context.Context, _ ident.Node, raw []byte) (any, error) {
 		var req Req

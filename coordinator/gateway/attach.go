@@ -137,7 +137,6 @@ func (h *partitionSubscription) missingLocked(now time.Duration) {
 	}
 }
 
-// openLocked opens a stream at the leader.
 func (h *partitionSubscription) openLocked(to Leadership) {
 	s := h.sub
 	last, id := h.last, s.g.subs.register(h)

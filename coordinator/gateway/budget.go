@@ -56,7 +56,6 @@ func (b *putBudget) take(bytes int64) bool {
 	return true
 }
 
-// give removes a put and admits waiters.
 func (b *putBudget) give(bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -32,9 +32,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a cluster in one process: brokers with a gateway each, a log per
-// partition that all of them share (replication is not under test here), and a
-// network that keeps order and can fail.
+// world is a cluster in one process: brokers with a gateway each, a log per partition that all of them share
+// (replication is not under test here), and a network that keeps order and can fail.
 type world struct {
 	t       testing.TB
 	mu      sync.Mutex
@@ -270,7 +269,7 @@ func (p *pipe) set(down, full bool) {
 
 func (w *world) pipe(from, to ident.Node) *pipe { return w.pipes[[2]ident.Node{from, to}] }
 
-// links is a broker's Transport.
+// links is a broker's transport.
 type links struct{ b *broker }
 
 func (t links) Up(n ident.Node) bool {

@@ -116,7 +116,6 @@ func (s *subscription) weighLocked(now time.Duration) {
 	s.grantLocked()
 }
 
-// grantLocked updates the credits of all streams.
 func (s *subscription) grantLocked() {
 	for _, h := range s.mu.order {
 		h.setCreditLocked(s.creditLocked(h))

@@ -90,8 +90,7 @@ func TestNoCreditIsLostInTheDivision(t *testing.T) {
 	})
 }
 
-// TestASlowClientGetsItsRDYOfOnePartition: the parts of partitions without
-// messages go to the one that has all.
+// TestASlowClientGetsItsRDYOfOnePartition: the parts of partitions without messages go to the one that has all.
 func TestASlowClientGetsItsRDYOfOnePartition(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", slices.Repeat([]ident.Node{"n1"}, 8)...)
@@ -177,8 +176,7 @@ func TestAClientThatLeavesCountsOnlyItsDeliveries(t *testing.T) {
 	}
 }
 
-// TestDeliveriesOnTheWayToAClientThatLeavesDoNotCount: the leader has sent them before
-// the close of the stream arrives.
+// TestDeliveriesOnTheWayToAClientThatLeavesDoNotCount: the leader has sent them before the close of the stream arrives.
 func TestDeliveriesOnTheWayToAClientThatLeavesDoNotCount(t *testing.T) {
 	for _, requeue := range []bool{true, false} {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -395,8 +393,7 @@ func TestPartsOfTheCredit(t *testing.T) {
 	}
 }
 
-// TestABusyClientHoldsAllAndFinishesNothing: the period that has just been
-// weighed has no finish.
+// TestABusyClientHoldsAllAndFinishesNothing: the period that has just been weighed has no finish.
 func TestABusyClientHoldsAllAndFinishesNothing(t *testing.T) {
 	s := &subscription{}
 	s.mu.ready = 2

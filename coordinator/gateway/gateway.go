@@ -28,14 +28,14 @@ import (
 // Core is the part of this broker that the gateway uses. Any goroutine may call its methods. Only those with a context
 // block.
 type Core interface {
-	// Self is this broker's name.
 	Self() ident.Node
-	// Incarnation is this broker's registration.
-	Incarnation() ident.Incarnation
+	Incarnation() ident.Incarnation // of the newest registration
+	// Changed is closed at the next change of the metadata, of a leadership or of the peers.
+	Changed() <-chan struct{}
 	// Topic looks a topic up in the watched metadata.
 	Topic(name string) (metadata.TopicState, bool)
-	// EnsureTopic creates the topic if that is allowed, and returns once the watched metadata has it. Of several
-	// callers one at a time tries it.
+	// EnsureTopic creates the topic if that is allowed, and returns once the watched metadata has it. Of several callers
+	// one at a time tries it.
 	EnsureTopic(ctx context.Context, name string) error
 	// Leader is the leadership in the metadata; false while that incarnation is not live.
 	Leader(p ident.Partition) (Leadership, bool)
@@ -43,33 +43,31 @@ type Core interface {
 	Leads(p ident.Partition) bool
 	// Replicates reports whether a minimum of p's in-sync set answers this broker.
 	Replicates(p ident.Partition) bool
+	// Queue gives the channels of a local replica.
+	Queue(p ident.Partition) (*nsqd.Partition, bool)
 	// Propose submits a put to the core loop. c.Complete is called exactly once.
 	Propose(p ident.Partition, d queue.Draft, c replica.Completer)
 	// Flush must follow Propose once the caller has no lock: it may wait for the disk.
 	Flush()
-	// Queue gives the channels of a local replica.
-	Queue(p ident.Partition) (*nsqd.Partition, bool)
-	// Changed is closed at the next change of the metadata, of a leadership or of the peers.
-	Changed() <-chan struct{}
 	// CreateChannel makes the channel exist cluster-wide and returns once every partition's leader has replicated its
 	// position. Idempotent.
 	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
-	// Filter is the text of a channel's filter; "": it has none, or there is no such channel.
-	Filter(topic ident.TopicID, channel string) string
-	// AskSettle asks the leader of a partition to settle receipts. It blocks.
-	AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error)
-	// ChannelMissing reports that a leader does not have a channel that CreateChannel has created: the next
-	// CreateChannel creates it again.
-	ChannelMissing(topic ident.TopicID, channel string)
 	// RepositionChannel is CreateChannel, and moves a channel that has no consumers, in one partition or in all (-1).
 	RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error
+	// ChannelMissing reports that a leader does not have a channel that CreateChannel has created: the next CreateChannel
+	// creates it again.
+	ChannelMissing(topic ident.TopicID, channel string)
+	// Filter is the text of a channel's filter; "": it has none, or there is no such channel.
+	Filter(topic ident.TopicID, channel string) string
+	// AskSettle asks the leader of a partition to settle receipts.
+	AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error)
 }
 
 // Leadership is the leader of a partition.
 type Leadership = catalog.Leadership
 
-// Transport carries frames to other brokers; rpc.Transport is one.
-type Transport interface {
+// transport carries frames to other brokers; rpc.Transport is one.
+type transport interface {
 	// Send never blocks. An error means that the frame was not sent.
 	Send(to ident.Node, f rpc.Frame) error
 	// Queue is like Send, but the frame is sent by the next Flush, which does not block either. Together they send an
@@ -83,37 +81,26 @@ type Transport interface {
 // DefaultPutLimit is Options.PutLimit if that is zero.
 const DefaultPutLimit = 9 * time.Second
 
+const (
+	resendAfter = 2 * time.Second        // an unanswered forward is sent again
+	maxPause    = 100 * time.Millisecond // between retries of a put
+	reclaimTime = 2 * time.Second        // the messages of a disconnected edge stay in flight at the leader
+	putBytes    = 256 << 20              // of unanswered puts; twice that is refused
+)
+
 // Options of a gateway. Zero values take the defaults of coordinator/replica/DESIGN.md 4.7.
 type Options struct {
-	PutLimit time.Duration // 9 s: no producer waits longer
-	Hold     time.Duration // 3 s: then "not enough replicas" is final
-	Resend   time.Duration // 2 s: an unanswered forward is sent again
-	Retry    time.Duration // 100 ms: longest pause between retries
-	Reclaim  time.Duration // 2 s: the messages of a disconnected edge stay in flight at the leader
-	Bytes    int64         // 256 MiB of unanswered puts; twice that is refused
-	// MaxConsumers bounds the subscriptions of one channel at this broker; 0: no limit.
-	MaxConsumers int
+	PutLimit     time.Duration     // 9 s: no producer waits longer
+	Hold         time.Duration     // 3 s: then "not enough replicas" is final
+	MaxConsumers int               // subscriptions of one channel at this broker; 0: no limit
 	Metrics      *metrics.Recorder // nil: nothing is recorded
 	Log          logrus.FieldLogger
-}
-
-func (o Options) withDefaults() Options {
-	o.PutLimit = cmp.Or(o.PutLimit, DefaultPutLimit)
-	o.Hold = cmp.Or(o.Hold, 3*time.Second)
-	o.Resend = cmp.Or(o.Resend, 2*time.Second)
-	o.Retry = cmp.Or(o.Retry, 100*time.Millisecond)
-	o.Reclaim = cmp.Or(o.Reclaim, 2*time.Second)
-	o.Bytes = cmp.Or(o.Bytes, 256<<20)
-	if o.Log == nil {
-		o.Log = logrus.StandardLogger()
-	}
-	return o
 }
 
 // Gateway is the edge of one broker. New starts it, Close ends it.
 type Gateway struct {
 	core      Core
-	transport Transport
+	transport transport
 	o         Options
 	start     time.Time // times are relative to it
 
@@ -140,11 +127,14 @@ type Gateway struct {
 }
 
 // New starts a gateway.
-func New(core Core, t Transport, o Options) *Gateway {
-	o = o.withDefaults()
+func New(core Core, t transport, o Options) *Gateway {
+	o.PutLimit, o.Hold = cmp.Or(o.PutLimit, DefaultPutLimit), cmp.Or(o.Hold, 3*time.Second)
+	if o.Log == nil {
+		o.Log = logrus.StandardLogger()
+	}
 	g := &Gateway{
 		core: core, transport: t, o: o, start: time.Now(),
-		budget: &putBudget{limit: o.Bytes},
+		budget: &putBudget{limit: putBytes},
 		wakeUp: concurrency.NewEdge(), done: make(chan struct{}),
 	}
 	g.mu.queues = make(map[ident.Partition]*putQueue)
@@ -181,7 +171,7 @@ func (g *Gateway) Close() error {
 // ones, and attaches subscriptions again.
 func (g *Gateway) run() {
 	defer g.wg.Done()
-	timer := time.NewTimer(g.o.Retry)
+	timer := time.NewTimer(maxPause)
 	defer timer.Stop()
 	changed := g.core.Changed()
 	for {
@@ -224,7 +214,7 @@ func (g *Gateway) clusterChanged() {
 
 // runDue does all work that is due. It returns how long run may sleep, and whether there is any work that needs it.
 func (g *Gateway) runDue() (time.Duration, bool) {
-	now, pause := g.now(), g.o.Retry
+	now, pause := g.now(), maxPause
 	needed := g.subs.runDue(now)
 	needed = g.server.runDue(now) || needed
 	needed = g.budget.admit() || needed
@@ -250,14 +240,12 @@ func (g *Gateway) answer(a answer) {
 	a.put.answerer.Answer(a.result)
 }
 
-// knownQueue is the put queue of a partition; nil: there is none.
 func (g *Gateway) knownQueue(id ident.Partition) *putQueue {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.mu.queues[id]
 }
 
-// queueOf finds or makes the put queue of a partition.
 func (g *Gateway) queueOf(topic string, id ident.Partition) *putQueue {
 	q := g.knownQueue(id)
 	if q != nil {
@@ -279,7 +267,6 @@ func (g *Gateway) deleted(q *putQueue) bool {
 	return !ok || t.ID != q.id.Topic
 }
 
-// drop removes an empty queue of a deleted topic from the table.
 func (g *Gateway) drop(q *putQueue) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -318,10 +305,8 @@ func (g *Gateway) PeerDown(node ident.Node) {
 	g.wake()
 }
 
-// wake makes the keeper run now.
 func (g *Gateway) wake() { g.wakeUp.Notify() }
 
-// now is the monotonic time since the gateway began.
 func (g *Gateway) now() time.Duration { return time.Since(g.start) }
 
 func (g *Gateway) allQueues() []*putQueue {

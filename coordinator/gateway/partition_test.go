@@ -13,8 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// TestEmptiedMessagesAreNotDelivered: they wait at the edge for credit of the client when
-// the channel is emptied.
+// TestEmptiedMessagesAreNotDelivered: they wait at the edge for credit of the client when the channel is emptied.
 func TestEmptiedMessagesAreNotDelivered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
@@ -85,8 +84,7 @@ func TestOldestOfAConsumer(t *testing.T) {
 	}
 }
 
-// TestFinishOfAStreamThatIsForgotten: the leader has not received it, and does over the next
-// stream.
+// TestFinishOfAStreamThatIsForgotten: the leader has not received it, and does over the next stream.
 func TestFinishOfAStreamThatIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")

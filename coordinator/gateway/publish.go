@@ -262,7 +262,6 @@ type several struct {
 	results []api.PutResult
 }
 
-// part is the Answerer of one part.
 type part struct {
 	*several
 	i int

@@ -43,8 +43,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Every outcome of the table does to a put as its effect says, and every effect does
-// something.
+// Every outcome of the table does to a put as its effect says, and every effect does something.
 func TestEveryOutcomeSettlesAPut(t *testing.T) {
 	seen := map[outcome.Effect]bool{}
 	for _, row := range outcome.Rows() {

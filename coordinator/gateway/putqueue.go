@@ -16,7 +16,7 @@ const (
 	// 4096 requests of a producer. If an answer is lost while later puts flow, the repeat of its put must still be
 	// among them.
 	queueWindow = 2048
-	// firstPause is the pause after the first attempt without success. It doubles up to Options.Retry, and starts again
+	// firstPause is the pause after the first attempt without success. It doubles up to maxPause, and starts again
 	// at each change of the cluster.
 	firstPause = 5 * time.Millisecond
 )
@@ -212,7 +212,7 @@ func (q *putQueue) lostAttempts(which func(*put) bool) {
 func (q *putQueue) runDue(now time.Duration) (at time.Duration, parked bool) {
 	g := q.gateway
 	// An answer may be lost. The leader recognises the repeat.
-	q.lostAttempts(func(p *put) bool { return now-p.sent >= g.o.Resend })
+	q.lostAttempts(func(p *put) bool { return now-p.sent >= resendAfter })
 	q.giveUp(outcome.ErrNoLeader, func(p *put) bool { return now-p.born >= g.o.PutLimit })
 	if g.deleted(q) {
 		q.giveUp(errTopicDeleted, func(p *put) bool { return p.parked })
@@ -243,14 +243,12 @@ func (q *putQueue) giveUp(sure error, which func(*put) bool) {
 	}
 }
 
-// retryNow ends the pause: the cluster has changed.
 func (q *putQueue) retryNow() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.pause, q.mu.nextTry = 0, 0
 }
 
-// setHint records a leadership that a peer named.
 func (q *putQueue) setHint(h Leadership) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -260,7 +258,6 @@ func (q *putQueue) setHint(h Leadership) {
 	}
 }
 
-// find returns the put with a request id; nil if there is none.
 func (q *putQueue) find(r ident.RequestID) *put {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -270,7 +267,6 @@ func (q *putQueue) find(r ident.RequestID) *put {
 	return nil
 }
 
-// retire marks an empty queue as removed.
 func (q *putQueue) retire() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -297,6 +293,6 @@ func (q *putQueue) finishLocked(p *put, r api.PutResult) answer {
 
 func (q *putQueue) suspectLocked(now time.Duration) {
 	q.mu.suspect = true
-	q.mu.pause = min(max(2*q.mu.pause, firstPause), q.gateway.o.Retry)
+	q.mu.pause = min(max(2*q.mu.pause, firstPause), maxPause)
 	q.mu.nextTry = now + q.mu.pause
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// An attempt that was forwarded to a leader and has no answer is given up as soon as the
-// metadata names another leader, or another run of the same process: otherwise it would
-// have no answer before Options.Resend. It is not given up, and so not repeated, while the same
-// run leads, or while the metadata lags behind the leader that a peer named. All
+// An attempt that was forwarded to a leader and has no answer is given up as soon as the metadata names another leader,
+// or another run of the same process: otherwise it would have no answer before resendAfter. It is not given up, and
+// so not repeated, while the same run leads, or while the metadata lags behind the leader that a peer named. All
 // connections stand in these tests.
 
 // silentFirst has a broker take the first put and never answer it.
@@ -72,9 +71,8 @@ func TestAttemptStaysWithTheRunThatLeads(t *testing.T) {
 	})
 }
 
-// TestAttemptAtALeaderThatAPeerNamed: the broker's metadata lags and names the leader of an
-// earlier epoch. Neither changes of the cluster in between nor the late metadata have the
-// put repeated.
+// TestAttemptAtALeaderThatAPeerNamed: the broker's metadata lags and names the leader of an earlier epoch. Neither
+// changes of the cluster in between nor the late metadata have the put repeated.
 func TestAttemptAtALeaderThatAPeerNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.topic("orders", "n1").Partition(0)
@@ -100,8 +98,7 @@ func TestAttemptAtALeaderThatAPeerNamed(t *testing.T) {
 	})
 }
 
-// TestPutQueueWithPutsStays: a queue with a put under way is not retired. A retired one
-// takes no put.
+// TestPutQueueWithPutsStays: a queue with a put under way is not retired. A retired one takes no put.
 func TestPutQueueWithPutsStays(t *testing.T) {
 	q := &putQueue{}
 	p := &put{}

@@ -129,7 +129,6 @@ func (s *subscriptions) arrive(stream uint64, run []api.Delivery) {
 	h.sub.wake()
 }
 
-// handle handles a leader's verb about one of this broker's streams.
 func (s *subscriptions) handle(v wire.Verb) {
 	h := s.find(v.Stream)
 	if h == nil {
@@ -211,7 +210,6 @@ func (a *arrivals) push(run []api.Delivery) {
 // deliveryBytes is the memory of a delivery without its message.
 const deliveryBytes = 192
 
-// weight is the memory of a delivery in bytes.
 func weight(d *api.Delivery) int { return deliveryBytes + d.Message.Size() }
 
 func size(run []api.Delivery) (bytes int) {
@@ -221,7 +219,6 @@ func size(run []api.Delivery) (bytes int) {
 	return bytes
 }
 
-// take moves the first n to dst.
 func (a *arrivals) take(n int, dst []api.Delivery) []api.Delivery {
 	first := a.waiting()[:n]
 	dst = append(dst, first...)
@@ -237,7 +234,6 @@ func (a *arrivals) take(n int, dst []api.Delivery) []api.Delivery {
 	return dst
 }
 
-// cut removes and returns the last n.
 func (a *arrivals) cut(n int) []api.Delivery {
 	at := len(a.items) - n
 	last := slices.Clone(a.items[at:])

@@ -10,9 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// A consumer with RDY 1 (go-nsq's default) at a broker that leads none of the
-// four partitions takes 40 s for each message; the message timeout is 60 s. No
-// message may time out: the client finishes each in time.
+// A consumer with RDY 1 (go-nsq's default) at a broker that leads none of the four partitions takes 40 s for each
+// message; the message timeout is 60 s. No message may time out: the client finishes each in time.
 func TestMessagesThatWaitForASlowRelayedClientDoNotTimeOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1", "n1", "n1", "n1")

@@ -17,8 +17,7 @@ const (
 	// requeueMemory is how long a requeue is remembered: longer than a leader without its replicas serves, and than
 	// it takes to find a leader dead.
 	requeueMemory = 10 * time.Second
-	// maxRequeues bounds the remembered requeues of a subscription in a partition.
-	maxRequeues = 1024
+	maxRequeues   = 1024 // remembered for a subscription in a partition
 )
 
 // clientVerb is a finish or requeue with the time at which the client made it.
@@ -28,10 +27,8 @@ type clientVerb struct {
 	resent bool // an earlier leader has received it, too: a refusal means that the requeue is done
 }
 
-// isDelayed reports whether it is a requeue with a delay.
 func (v clientVerb) isDelayed() bool { return v.Kind == wire.VerbRequeue && v.Argument > 0 }
 
-// due is the verb with the rest of its delay.
 func (v clientVerb) due(now time.Duration) wire.Verb {
 	if v.isDelayed() {
 		v.Argument = max(v.Argument-(now-v.at).Milliseconds(), 1)

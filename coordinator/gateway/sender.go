@@ -152,8 +152,14 @@ func (s *sender) flush() (stayed bool) {
 	s.mu.Unlock()
 	for to, o := range full {
 		s.sendPuts(to, o.puts)
-		replies := s.sendReplies(to, o.replies, o.hints)
-		relay := s.sendRelay(to, o.relay)
+		hints := o.hints
+		replies := sendAll(s, to, o.replies, func(replies []wire.Reply) (int, rpc.Frame) {
+			n := min(len(replies), wire.MaxItems)
+			f := replyFrame(replies[:n], hints)
+			hints = nil
+			return n, f
+		}, func([]wire.Reply) {}) // the edge sends its puts again
+		relay := sendAll(s, to, o.relay, relayFrame, s.g.subs.unsent)
 		if len(replies)+len(relay) > 0 {
 			stayed = true
 			s.putBack(to, replies, relay)
@@ -167,7 +173,6 @@ func (s *sender) flush() (stayed bool) {
 	return stayed
 }
 
-// putBack returns items to the front of the outbox.
 func (s *sender) putBack(to ident.Node, replies []wire.Reply, relay []relayItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,17 +223,20 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 	return n, rpc.Frame{Class: rpc.ClassForward, Header: wire.Header{Kind: wire.FramePuts, Count: n}, Payload: pieces}
 }
 
-// sendReplies returns the answers that have to wait for the window. Without a connection they are dropped: the edge
-// sends its puts again.
-func (s *sender) sendReplies(to ident.Node, replies []wire.Reply, hints []wire.Hint) (left []wire.Reply) {
-	for len(replies) > 0 {
-		n := min(len(replies), wire.MaxItems)
-		if err := s.g.transport.Send(to, replyFrame(replies[:n], hints)); errors.Is(err, rpc.ErrWindow) {
-			return replies
-		} else if err != nil {
+// sendAll sends items in order, and returns those that have to wait for the window. frame takes the first of them; lost
+// gets those for which there is no connection.
+func sendAll[T any](s *sender, to ident.Node, items []T, frame func([]T) (int, rpc.Frame), lost func([]T)) (left []T) {
+	for len(items) > 0 {
+		n, f := frame(items)
+		err := s.g.transport.Send(to, f)
+		if errors.Is(err, rpc.ErrWindow) {
+			return items
+		}
+		if err != nil {
+			lost(items)
 			return nil
 		}
-		replies, hints = replies[n:], nil
+		items = items[n:]
 	}
 	return nil
 }
@@ -240,24 +248,6 @@ func replyFrame(replies []wire.Reply, hints []wire.Hint) rpc.Frame {
 	}
 	header := wire.Header{Kind: wire.FrameReplies, Count: len(replies), Hints: hints}
 	return rpc.Frame{Class: rpc.ClassForward, Header: header, Payload: [][]byte{records}}
-}
-
-// sendRelay sends items in order, and returns those that have to wait for the window. Without a connection the
-// subscriptions take them back.
-func (s *sender) sendRelay(to ident.Node, items []relayItem) (left []relayItem) {
-	for len(items) > 0 {
-		n, frame := relayFrame(items)
-		err := s.g.transport.Send(to, frame)
-		if errors.Is(err, rpc.ErrWindow) {
-			return items
-		}
-		if err != nil {
-			s.g.subs.unsent(items)
-			return nil
-		}
-		items = items[n:]
-	}
-	return nil
 }
 
 // relayFrame takes one opening, or the run of verbs up to the next.

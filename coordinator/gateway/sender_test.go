@@ -136,8 +136,7 @@ func TestHangUpEndsTheWait(t *testing.T) {
 	require.Empty(t, b.mu.waiters)
 }
 
-// TestNothingStaysOfAPut: neither of an answered one, nor the put queue of a deleted
-// topic.
+// TestNothingStaysOfAPut: neither of an answered one, nor the put queue of a deleted topic.
 func TestNothingStaysOfAPut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")

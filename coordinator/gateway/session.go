@@ -316,7 +316,7 @@ func (rs *relaySession) expire(now time.Duration) bool {
 	var late []uint64
 	for _, s := range rs.mu.streams {
 		switch silent := now - s.since; {
-		case s.disconnected && silent >= rs.g.o.Reclaim:
+		case s.disconnected && silent >= reclaimTime:
 			if rs.g.core.Replicates(s.partition) || !rs.g.core.Leads(s.partition) {
 				late = append(late, s.id)
 			}

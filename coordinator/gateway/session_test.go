@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestManyStreamsOfASession: the cost of opening or closing a stream does not depend on
-// the number of streams.
+// TestManyStreamsOfASession: the cost of opening or closing a stream does not depend on the number of streams.
 func TestManyStreamsOfASession(t *testing.T) {
 	l := newRelaySession(nil, "n2")
 	const streams = 10_000

@@ -15,25 +15,20 @@ import (
 )
 
 const (
-	// maxCredit bounds one stream's deliveries in flight, however large RDY is.
-	maxCredit = 1 << 16
+	maxCredit = 1 << 16 // deliveries in flight of one stream, however large RDY is
 	// refusals bounds the late refusals that wait for the connection. Further ones are dropped: a redelivery tells the client
 	// the same.
-	refusals = 64
-	// sweepGrace is how long after its timeout a delivery is forgotten here, if the leader did not revoke it.
-	sweepGrace = time.Second
-	// touchPause is the least time between two touches of a message that are sent to its leader.
-	touchPause = 10 * time.Millisecond
-	// missingGrace is how long a leader may be without the channel before the subscription ends.
-	missingGrace = 2 * time.Second
+	refusals     = 64
+	sweepGrace   = time.Second           // after its timeout a delivery is forgotten here, if the leader did not revoke it
+	touchPause   = 10 * time.Millisecond // between two touches of a message that are sent to its leader
+	missingGrace = 2 * time.Second       // a leader may be without the channel before the subscription ends
 	// firstAttach and maxAttach bound the pause between attachments that fail while nothing in the cluster changes.
 	firstAttach = 10 * time.Millisecond
 	maxAttach   = 500 * time.Millisecond
 	// pullBytes ends a Pull: its messages stay in memory until the client has read them, and RDY counts messages,
 	// however large.
 	pullBytes = limits.Free
-	// dryPause is how long messages of this broker are not pulled after memory was short.
-	dryPause = 100 * time.Millisecond
+	dryPause  = 100 * time.Millisecond // messages of this broker are not pulled after memory was short
 )
 
 // subscription is one client's view of a channel over all partitions (api.Subscription). It outlives leaders: each
@@ -172,7 +167,6 @@ func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	})
 }
 
-// verbs are the kinds of the verbs of receipts.
 var verbs = map[api.Verb]wire.VerbKind{
 	api.VerbFinish: wire.VerbFinish, api.VerbRequeue: wire.VerbRequeue, api.VerbTouch: wire.VerbTouch,
 }

@@ -223,8 +223,7 @@ func TestALeaderThatSleptKeepsItsStreams(t *testing.T) {
 	})
 }
 
-// TestEphemeralChannelStaysOrdered: it is not replicated, so the next leader makes
-// it for its clients.
+// TestEphemeralChannelStaysOrdered: it is not replicated, so the next leader makes it for its clients.
 func TestEphemeralChannelStaysOrdered(t *testing.T) {
 	for _, next := range []ident.Node{"n2", "n3"} { // to this broker, to another
 		inBubble(t, func(t *testing.T, w *world) {

@@ -115,7 +115,6 @@ func (s *subscriptions) remove(sub *subscription) {
 	}
 }
 
-// register assigns a number to a partition's new stream.
 func (s *subscriptions) register(h *partitionSubscription) uint64 {
 	id := s.stream.Add(1)
 	s.mu.Lock()

@@ -49,8 +49,7 @@ func TestUncontendedPutIsForwardedAtOnce(t *testing.T) {
 	})
 }
 
-// An uncontended put without a connection is tried again, and an uncontended answer waits for
-// room.
+// An uncontended put without a connection is tried again, and an uncontended answer waits for room.
 func TestUncontendedPutWithoutAConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")

@@ -2,6 +2,7 @@ package liveness
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,29 +61,22 @@ func (p *Peers) alone(n ident.Node) bool {
 func (p *Peers) opinions(ctx context.Context, n ident.Node, inc ident.Incarnation) (alive, gone int) {
 	ctx, cancel := context.WithTimeout(ctx, witnessTimeout)
 	defer cancel()
-	var asked sync.WaitGroup
 	var mu sync.Mutex
-	for _, witness := range p.Others() {
-		if witness == n {
-			continue
+	witnesses := slices.DeleteFunc(p.Others(), func(other ident.Node) bool { return other == n })
+	concurrency.Each(len(witnesses), len(witnesses), func(i int) {
+		r, err := calls.Reaches.Ask(ctx, p.o.Caller, witnesses[i], calls.ReachesRequest{Node: n, Incarnation: inc})
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil && r.Reaches:
+			alive++
+		case err == nil:
+			gone++
 		}
-		asked.Go(func() {
-			r, err := calls.Reaches.Ask(ctx, p.o.Caller, witness, calls.ReachesRequest{Node: n, Incarnation: inc})
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil && r.Reaches:
-				alive++
-			case err == nil:
-				gone++
-			}
-		})
-	}
-	asked.Wait()
+	})
 	return alive, gone
 }
 
-// state is the last report about a broker.
 func (p *Peers) state(n ident.Node) peerState {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,29 +16,24 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Machines are the replicas on this broker; *engine.Engine has them.
-type Machines interface {
-	// Post queues an event for a partition's machine. It does not block.
+// machines are the replicas on this broker (engine.Engine). Post does not block.
+type machines interface {
 	Post(p ident.Partition, ev replica.Event)
-	// Each calls f for every partition with a replica on this broker.
 	Each(f func(ident.Partition))
 }
 
 // Options of Peers. All but Members must be given.
 type Options struct {
-	Self     ident.Node
-	Machines Machines
-	Catalog  *catalog.Catalog
-	Store    metadata.Store
-	Session  *session.Session
-	Members  metadata.Members // nil: the metadata store is external
-	Caller   calls.Caller
-	// Lost reports that a broker no longer answers.
-	Lost func(ident.Node)
-	// Silent is how long a broker has to be silent to count as unreachable (T_isr).
-	Silent time.Duration
-	// RevokeFor bounds the attempts to revoke a dead broker's registration: by then its lease has expired.
-	RevokeFor time.Duration
+	Self      ident.Node
+	Machines  machines
+	Catalog   *catalog.Catalog
+	Store     metadata.Store
+	Session   *session.Session
+	Members   metadata.Members // nil: the metadata store is external
+	Caller    calls.Caller
+	Lost      func(ident.Node) // a broker no longer answers
+	Silent    time.Duration    // a broker counts as unreachable after that time (T_isr)
+	RevokeFor time.Duration    // bounds the attempts to revoke a dead broker's registration: then its lease has expired
 	Group     *concurrency.Group
 	Log       logrus.FieldLogger
 }
@@ -126,7 +121,6 @@ func (p *Peers) notifyReplicas(n ident.Node, ev replica.Event) {
 	})
 }
 
-// concerns reports whether a broker matters to a partition.
 func concerns(s metadata.PartitionState, n ident.Node) bool {
 	return s.Leader == n || slices.Contains(s.Replicas, n)
 }

@@ -22,17 +22,13 @@ type Settings struct {
 	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or the logs take more, puts to all partitions
 	// with a replica on this broker are refused. 0: no limit.
 	MinFreeBytes, MaxDiskBytes int64
-	// RepeatFor is how long a broker may repeat a put, even if channels have finished it.
-	RepeatFor time.Duration
+	RepeatFor                  time.Duration // how long a broker may repeat a put, even if channels have finished it
 	// DeleteGrace is how long a deleted topic can be undeleted, and how long before its deletion an idle channel is announced;
 	// 0: neither.
-	DeleteGrace time.Duration
-	// DeleteEarly removes deleted topics before that while a disk is below its reserve.
-	DeleteEarly bool
-	// TrashGrace is how long the files of removed topics are kept.
-	TrashGrace time.Duration
-	// TombstoneGrace is how long all brokers have to be live before a tombstone is removed.
-	TombstoneGrace time.Duration
+	DeleteGrace    time.Duration
+	DeleteEarly    bool          // deleted topics are removed before that while a disk is below its reserve
+	TrashGrace     time.Duration // how long the files of removed topics are kept
+	TombstoneGrace time.Duration // how long all brokers have to be live before a tombstone is removed
 	// MayPublish reports whether a user may publish to a topic now; nil: rights are not enforced.
 	MayPublish func(user, topic string) bool
 }
@@ -47,36 +43,29 @@ type Broker struct {
 	Store     *store.Store
 	Engine    *engine.Engine
 	Caller    calls.Caller
-	Admin     Admin
-	Publisher Publisher
-	// Others are the other live brokers that answer.
-	Others func() []ident.Node
-	// Alive reports whether a broker is registered and answers.
-	Alive func(ident.Node) bool
-	// Replicas are the other brokers that answer and have a replica of a partition.
-	Replicas func(ident.Partition) []ident.Node
-	Group    *concurrency.Group
-	Metrics  *metrics.Recorder // nil: nothing is recorded
-	Events   *events.Recorder  // nil: nothing is recorded
-	Log      logrus.FieldLogger
+	Admin     admin
+	Publisher publisher
+	Others    func() []ident.Node                // live brokers that answer
+	Alive     func(ident.Node) bool              // whether a broker is registered and answers
+	Replicas  func(ident.Partition) []ident.Node // the other brokers that answer and have a replica of a partition
+	Group     *concurrency.Group
+	Metrics   *metrics.Recorder // nil: nothing is recorded
+	Events    *events.Recorder  // nil: nothing is recorded
+	Log       logrus.FieldLogger
 }
 
-// Admin changes topics and channels as they were read; txn.ErrCompare: they have changed since, or the fence does not hold.
-type Admin interface {
-	// EnsureDeadLetters creates a dead-letter topic, with the channel that keeps its messages, unless they exist.
+// admin deletes topics and channels as they were read (admin.Admin). txn.ErrCompare: they have changed since, or the fence
+// does not hold.
+type admin interface {
 	EnsureDeadLetters(ctx context.Context, topic string) error
-	// DeleteAsRead deletes a topic.
 	DeleteAsRead(ctx context.Context, name string, t metadata.TopicState) error
-	// TrashIdle moves a topic into the trash.
 	TrashIdle(ctx context.Context, name string, t metadata.TopicState, fence ...metadata.Compare) error
-	// PurgeAsRead permanently removes a topic from the trash.
 	PurgeAsRead(ctx context.Context, t metadata.TrashState, fence ...metadata.Compare) error
-	// DeleteIdle deletes a channel.
 	DeleteIdle(ctx context.Context, topic string, t metadata.TopicState, channel string, c metadata.ChannelState, fence ...metadata.Compare) error
 }
 
-// Publisher publishes messages of this broker's own.
-type Publisher interface {
+// publisher publishes messages of this broker's own (gateway.Gateway).
+type publisher interface {
 	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
 }
 
@@ -84,10 +73,10 @@ type Publisher interface {
 type Work struct {
 	*Broker
 	Space    *Space
-	Letters  *DeadLetters
+	Letters  *deadLetters
 	Repair   *Repair
 	Idleness *Idleness
-	Idle     *Idle
+	Idle     *idleDeleter
 
 	retention  *retention
 	tombstones *tombstones
@@ -100,7 +89,7 @@ func New(b *Broker) *Work {
 	return &Work{
 		Broker: b, Space: space, Letters: newDeadLetters(b), Repair: newRepair(b),
 		Idleness: &Idleness{Broker: b, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}},
-		Idle:     &Idle{Broker: b, announced: map[channelKey]announcement{}}, retention: newRetention(b, space),
+		Idle:     &idleDeleter{Broker: b, announced: map[channelKey]announcement{}}, retention: newRetention(b, space),
 		tombstones: &tombstones{Broker: b}, trash: &trash{Broker: b, space: space, clock: newClock(b.Meta, b.Keys)},
 	}
 }

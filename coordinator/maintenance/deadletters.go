@@ -23,9 +23,9 @@ var errNoPolicy = errors.New("maintenance: the metadata here does not have the c
 // deadLettersEvery is how often messages that failed too often are moved.
 const deadLettersEvery = 50 * time.Millisecond
 
-// DeadLetters moves messages that failed too often from the channels led here to their dead-letter topics: first the
+// deadLetters moves messages that failed too often from the channels led here to their dead-letter topics: first the
 // replicated put, then the finish.
-type DeadLetters struct {
+type deadLetters struct {
 	*Broker
 	mu struct {
 		sync.Mutex
@@ -34,20 +34,20 @@ type DeadLetters struct {
 	}
 }
 
-func newDeadLetters(b *Broker) *DeadLetters {
-	d := &DeadLetters{Broker: b}
+func newDeadLetters(b *Broker) *deadLetters {
+	d := &deadLetters{Broker: b}
 	d.mu.noted, d.mu.moving = map[*engine.Partition]struct{}{}, map[*engine.Partition]struct{}{}
 	return d
 }
 
 // Note reports that a partition has dead letters. It does not block.
-func (d *DeadLetters) Note(p *engine.Partition) {
+func (d *deadLetters) Note(p *engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.noted[p] = struct{}{}
 }
 
-func (d *DeadLetters) run(context.Context) {
+func (d *deadLetters) run(context.Context) {
 	for _, p := range d.take() {
 		d.Group.Go(func(ctx context.Context) {
 			defer d.moved(p)
@@ -64,7 +64,7 @@ func (d *DeadLetters) run(context.Context) {
 
 // take returns the noted partitions that are led here. One whose messages are being moved, or whose topic is in the trash,
 // stays noted.
-func (d *DeadLetters) take() (list []*engine.Partition) {
+func (d *deadLetters) take() (list []*engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for p := range d.mu.noted {
@@ -80,14 +80,14 @@ func (d *DeadLetters) take() (list []*engine.Partition) {
 	return list
 }
 
-func (d *DeadLetters) moved(p *engine.Partition) {
+func (d *deadLetters) moved(p *engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.mu.moving, p)
 }
 
 // move moves some dead messages together; false if not all could be moved.
-func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []api.Delivery) (all bool) {
+func (d *deadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []api.Delivery) (all bool) {
 	var failed, late []error
 	for i, err := range d.publish(ctx, p, c, dead) {
 		receipt := nsqd.DeadReceipt(&dead[i])
@@ -111,12 +111,12 @@ func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Cha
 
 // may reports whether the owner of a policy may publish to its dead-letter topic now. A policy without an owner is
 // the broker's.
-func (d *DeadLetters) may(p option.Policy) bool {
+func (d *deadLetters) may(p option.Policy) bool {
 	return p.DeadLetterTopic == "" || p.Owner == "" || d.MayPublish == nil || d.MayPublish(p.Owner, p.DeadLetterTopic)
 }
 
 // Held lists the policies whose owners have lost the right, for the topics whose first partition is led here.
-func (d *DeadLetters) Held(partitions []*engine.Partition) (list []api.HeldPolicy) {
+func (d *deadLetters) Held(partitions []*engine.Partition) (list []api.HeldPolicy) {
 	for _, p := range partitions {
 		if p.ID().Number != 0 || !p.Leading() {
 			continue
@@ -133,8 +133,7 @@ func (d *DeadLetters) Held(partitions []*engine.Partition) (list []api.HeldPolic
 	return list
 }
 
-// publish puts messages to the channel's dead-letter topic.
-func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []api.Delivery) []error {
+func (d *deadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []api.Delivery) []error {
 	channel := c.Name()
 	s := d.Catalog.Channels(p.ID().Topic)[channel]
 	if s.ID != c.ID() { // deleted, and perhaps recreated

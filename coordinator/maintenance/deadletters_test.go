@@ -23,7 +23,7 @@ import (
 
 // topics makes no dead-letter topic, or any.
 type topics struct {
-	Admin
+	admin
 	err        error
 	puts       atomic.Int64
 	identities []queue.Identity
@@ -39,8 +39,7 @@ func (t *topics) PublishAll(_ context.Context, _ string, _ []int, messages []que
 	return slices.Repeat([]error{nil}, len(messages))
 }
 
-// TestDeadMessageThatCannotGoIsTriedAgain: a dead letter that could not be moved is offered
-// again after about a second.
+// TestDeadMessageThatCannotGoIsTriedAgain: a dead letter that could not be moved is offered again after about a second.
 func TestDeadMessageThatCannotGoIsTriedAgain(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e9)
@@ -84,9 +83,8 @@ func TestALetterOfAReusedSequenceIsNoRepeat(t *testing.T) {
 	require.NotEqual(t, to.identities[1], to.identities[2])
 }
 
-// TestPartitionsAreMovedOneAtATime: dead letters that are noted while messages of the
-// partition are being moved wait for the next look. A partition that does not lead is left
-// to its leader.
+// TestPartitionsAreMovedOneAtATime: dead letters that are noted while messages of the partition are being moved wait
+// for the next look. A partition that does not lead is left to its leader.
 func TestPartitionsAreMovedOneAtATime(t *testing.T) {
 	r := enginetest.New(t, nsqd.Options{})
 	d := newDeadLetters(&Broker{Log: r.Log})

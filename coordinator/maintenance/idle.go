@@ -52,7 +52,6 @@ type trace struct {
 	revision int64          // of the topic's key: every operation on the topic raises it
 }
 
-// channelIn is a channel of a partition.
 type channelIn struct {
 	p       *engine.Partition
 	channel string
@@ -96,7 +95,6 @@ func (i *Idleness) Measure(req calls.IdleRequest) (r calls.IdleReply) {
 	return r
 }
 
-// measureChannels examines the channels of a partition.
 func (i *Idleness) measureChannels(p *engine.Partition, state metadata.TopicState, before unused[channelIn, channelTrace]) (idle []calls.IdleChannel) {
 	if state.Options.ChannelIdleMS <= 0 {
 		return nil

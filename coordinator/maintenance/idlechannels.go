@@ -48,7 +48,7 @@ func (c idleCandidate) key() channelKey { return channelKey{c.topic.ID, c.channe
 func (c idleCandidate) String() string { return c.name + "/" + c.channel }
 
 // prune removes the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has the option.
-func (i *Idle) prune(fence metadata.Compare, list []idleCandidate) {
+func (i *idleDeleter) prune(fence metadata.Compare, list []idleCandidate) {
 	there := map[channelKey]bool{}
 	for _, c := range list {
 		there[c.key()] = true
@@ -68,7 +68,7 @@ func (i *Idle) prune(fence metadata.Compare, list []idleCandidate) {
 
 // channelCandidates are the channels that are deleted when idle, of one topic or of all (0). A channel of a dead-letter topic
 // is never idle: its messages wait for an operator.
-func (i *Idle) channelCandidates(of ident.TopicID) (list []idleCandidate) {
+func (i *idleDeleter) channelCandidates(of ident.TopicID) (list []idleCandidate) {
 	if i.DeleteGrace <= 0 {
 		return nil
 	}
@@ -85,7 +85,7 @@ func (i *Idle) channelCandidates(of ident.TopicID) (list []idleCandidate) {
 }
 
 // judge announces a channel, ends its announcement, or deletes it.
-func (i *Idle) judge(ctx context.Context, fence metadata.Compare, c idleCandidate, answers idleAnswers) error {
+func (i *idleDeleter) judge(ctx context.Context, fence metadata.Compare, c idleCandidate, answers idleAnswers) error {
 	if c.state.Deleting { // a deletion was interrupted
 		return i.delete(ctx, fence, c)
 	}
@@ -107,7 +107,7 @@ func (i *Idle) judge(ctx context.Context, fence metadata.Compare, c idleCandidat
 
 // channelIdle is how long nothing has used a channel, as reported by the current leaders of all partitions; 0: less than the
 // time in the option, or it is in use. known is false if one of them did not answer.
-func (i *Idle) channelIdle(c idleCandidate, answers idleAnswers) (idle time.Duration, known bool) {
+func (i *idleDeleter) channelIdle(c idleCandidate, answers idleAnswers) (idle time.Duration, known bool) {
 	for n := range c.topic.Span() {
 		id := c.topic.Partition(n)
 		p, ok := i.Catalog.Partition(id)
@@ -122,7 +122,7 @@ func (i *Idle) channelIdle(c idleCandidate, answers idleAnswers) (idle time.Dura
 	return idle, true
 }
 
-func (i *Idle) announce(c idleCandidate, idle time.Duration) {
+func (i *idleDeleter) announce(c idleCandidate, idle time.Duration) {
 	a := announcement{c.name, time.Duration(c.topic.Options.ChannelIdleMS) * time.Millisecond, time.Now()}
 	i.mu.Lock()
 	i.announced[c.key()] = a
@@ -134,7 +134,7 @@ func (i *Idle) announce(c idleCandidate, idle time.Duration) {
 }
 
 // end ends an announcement: the channel is in use, or has been.
-func (i *Idle) end(c idleCandidate) {
+func (i *idleDeleter) end(c idleCandidate) {
 	i.mu.Lock()
 	delete(i.announced, c.key())
 	i.mu.Unlock()
@@ -143,12 +143,12 @@ func (i *Idle) end(c idleCandidate) {
 	i.Log.WithField("topic", c.name).WithField("channel", c.channel).Info("channel is not deleted: it was used, or has another leader")
 }
 
-func (i *Idle) note(c idleCandidate, code, state, text string) {
+func (i *idleDeleter) note(c idleCandidate, code, state, text string) {
 	i.Events.Add(events.Event{Kind: events.Topic, Topic: c.name, ID: ident.Partition{Topic: c.topic.ID}, Code: code, State: state, Text: text, Broker: i.Self})
 }
 
 // removeChannel deletes a channel if its leaders report again that it is idle.
-func (i *Idle) removeChannel(ctx context.Context, fence metadata.Compare, c idleCandidate, a announcement) error {
+func (i *idleDeleter) removeChannel(ctx context.Context, fence metadata.Compare, c idleCandidate, a announcement) error {
 	now := i.channelCandidates(c.topic.ID) // another deleted channel changes the topic's key
 	at := slices.IndexFunc(now, func(x idleCandidate) bool { return x.key() == c.key() && x.state.Revision == c.state.Revision })
 	if at < 0 {
@@ -170,7 +170,7 @@ func (i *Idle) removeChannel(ctx context.Context, fence metadata.Compare, c idle
 	return nil
 }
 
-func (i *Idle) delete(ctx context.Context, fence metadata.Compare, c idleCandidate) error {
+func (i *idleDeleter) delete(ctx context.Context, fence metadata.Compare, c idleCandidate) error {
 	ctx, cancel := context.WithTimeout(ctx, idleDeleteTimeout)
 	defer cancel()
 	err := i.Admin.DeleteIdle(ctx, c.name, c.topic, c.channel, c.state, fence)
@@ -182,7 +182,7 @@ func (i *Idle) delete(ctx context.Context, fence metadata.Compare, c idleCandida
 
 // Announced lists the channels that this broker, as the controller, will delete, next deletion first. Any goroutine may call
 // it.
-func (i *Idle) Announced() (list []api.IdleChannel) {
+func (i *idleDeleter) Announced() (list []api.IdleChannel) {
 	if i.Catalog.Controller() != i.Self {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Idle deletes topics and channels that nothing uses. It asks the leaders once for both (Idleness).
+// idleDeleter deletes topics and channels that nothing uses. It asks the leaders once for both (Idleness).
 //
 // It moves a topic into the trash that nothing has used for the time in its option (metadata.TopicOptions.IdleMS), as the
 // leaders of all its partitions report, and once more directly before. A put or a subscription may come after the last answer
@@ -28,7 +28,7 @@ import (
 // the grace comes before the deletion: the channel is announced when the leaders of all partitions report that nothing has
 // used it, and is deleted one grace later. A use ends the announcement. The announcements are in the memory of the controller:
 // a new controller restarts each grace.
-type Idle struct {
+type idleDeleter struct {
 	*Broker
 	busy atomic.Bool
 	last time.Time // when the leaders were asked
@@ -40,7 +40,7 @@ type Idle struct {
 
 // collect finds channels and topics that nothing uses. It does not wait. fence is the controller's, which alone calls it, in
 // one goroutine.
-func (i *Idle) collect(fence metadata.Compare) {
+func (i *idleDeleter) collect(fence metadata.Compare) {
 	if !i.last.IsZero() && time.Since(i.last) < idleEvery {
 		return
 	}
@@ -73,12 +73,12 @@ const (
 )
 
 // topicCandidates are the topics that are deleted when idle. A dead-letter topic is never idle.
-func (i *Idle) topicCandidates() map[string]metadata.TopicState {
+func (i *idleDeleter) topicCandidates() map[string]metadata.TopicState {
 	return i.topicsWith(func(o metadata.TopicOptions) bool { return o.IdleMS > 0 })
 }
 
 // topicsWith are the topics with an option by which they, or their channels, are deleted when idle.
-func (i *Idle) topicsWith(option func(metadata.TopicOptions) bool) map[string]metadata.TopicState {
+func (i *idleDeleter) topicsWith(option func(metadata.TopicOptions) bool) map[string]metadata.TopicState {
 	list := map[string]metadata.TopicState{}
 	c := i.Catalog
 	names := c.Topics()
@@ -107,7 +107,7 @@ func leaveOutDeadLetters(c *catalog.Catalog, list map[string]metadata.TopicState
 }
 
 // removeTopic moves a topic into the trash if its leaders have reported that it is idle, and do so again.
-func (i *Idle) removeTopic(ctx context.Context, fence metadata.Compare, name string, s metadata.TopicState, answers idleAnswers) error {
+func (i *idleDeleter) removeTopic(ctx context.Context, fence metadata.Compare, name string, s metadata.TopicState, answers idleAnswers) error {
 	if !i.topicIdle(s, answers) {
 		return nil
 	}
@@ -126,21 +126,18 @@ func (i *Idle) removeTopic(ctx context.Context, fence metadata.Compare, name str
 	return err
 }
 
-// leaderOf is the leadership of a partition.
 type leaderOf struct {
 	partition ident.Partition
 	node      ident.Node
 	epoch     ident.Epoch
 }
 
-// idleChannel is a channel at the leader of a partition.
 type idleChannel struct {
 	leaderOf
 	channel string
 	id      uint64
 }
 
-// idleAnswers are the answers of all brokers.
 type idleAnswers struct {
 	answered   map[ident.Node]bool
 	partitions map[leaderOf]time.Duration
@@ -148,7 +145,7 @@ type idleAnswers struct {
 }
 
 // ask asks the brokers how long partitions of a topic (0: of all), and channels in them, have not been used.
-func (i *Idle) ask(ctx context.Context, topic ident.TopicID) idleAnswers {
+func (i *idleDeleter) ask(ctx context.Context, topic ident.TopicID) idleAnswers {
 	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
 	defer cancel()
 	nodes := i.Catalog.LiveNodes()
@@ -175,7 +172,7 @@ func (i *Idle) ask(ctx context.Context, topic ident.TopicID) idleAnswers {
 
 // topicIdle reports whether the current leaders of all partitions of a topic report that nothing has used them for the time in
 // its option.
-func (i *Idle) topicIdle(s metadata.TopicState, answers idleAnswers) bool {
+func (i *idleDeleter) topicIdle(s metadata.TopicState, answers idleAnswers) bool {
 	for n := range s.Span() {
 		id := s.Partition(n)
 		p, ok := i.Catalog.Partition(id)

@@ -15,11 +15,9 @@ import (
 // with those that would be freed, the leader copies them, with their sequences, into a relocation batch at the end of the log.
 // Then it notifies the channels of all replicas of their new place.
 const (
-	// relocateShare: the freed bytes must be at least this multiple of the relocated ones.
-	relocateShare = 20
-	// relocationBytes bounds one relocation batch: reading one of its messages reads it all.
-	relocationBytes    = 256 << 10
-	relocationMessages = 1 << 16 // in one round
+	relocateShare      = 20        // the freed bytes must be at least this multiple of the relocated ones
+	relocationBytes    = 256 << 10 // of one relocation batch: reading one of its messages reads it all
+	relocationMessages = 1 << 16   // in one round
 	// Messages that were too large to be relocated are tried again when the log has grown by one part in relocateGrowth, or
 	// after relocateAgain.
 	relocateGrowth = 8
@@ -70,7 +68,6 @@ type tooMuch struct {
 
 func (x tooMuch) size() ident.Offset { return x.may - x.start }
 
-// still reports whether another attempt would most likely fail, too.
 func (x tooMuch) still(next tooMuch) bool {
 	return next.start == x.start && next.size() < x.size()+x.size()/relocateGrowth && next.at.Sub(x.at) < relocateAgain
 }
@@ -102,7 +99,6 @@ func gather(p *engine.Partition, seqs []ident.Sequence, limit int) (drafts []que
 	return drafts, nil
 }
 
-// message reads one committed message, relocated or not.
 func message(p *engine.Partition, seq ident.Sequence) (queue.Message, bool, error) {
 	read, err := p.Queue().Read(seq, 1, nil)
 	if len(read) == 0 || read[0].Seq != seq {

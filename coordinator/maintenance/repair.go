@@ -41,7 +41,6 @@ func (r *Repair) run(ctx context.Context) {
 	}
 }
 
-// repair repairs the damaged places of one replica.
 func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error) {
 	for _, d := range p.Store().Damaged() {
 		end, from, err := r.repairPlace(ctx, p, d.From)

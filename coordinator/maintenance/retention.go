@@ -77,7 +77,6 @@ func (r *retention) run(ctx context.Context) {
 	}
 }
 
-// retain trims one log.
 func (r *retention) retain(ctx context.Context, p *engine.Partition) error {
 	t, ok := r.Catalog.Topic(p.Topic())
 	if !ok || t.ID != p.ID().Topic {

@@ -76,9 +76,8 @@ func TestRetentionKeepsWhatMayBeRepeated(t *testing.T) {
 	}
 }
 
-// TestRetentionKeepsDeferredMessages: a replica that cannot relocate a message, as it does
-// not lead or the message is large, keeps its place: in the log, or in the batch that it
-// was relocated to.
+// TestRetentionKeepsDeferredMessages: a replica that cannot relocate a message, as it does not lead or the message is
+// large, keeps its place: in the log, or in the batch that it was relocated to.
 func TestRetentionKeepsDeferredMessages(t *testing.T) {
 	r := newRetained(t)
 	c, s := r.Channel("billing")
@@ -217,8 +216,7 @@ func TestLimitOfATopic(t *testing.T) {
 	require.EqualValues(t, 1, r.topic.PartitionMaxBytes(), "a limit, however small")
 }
 
-// TestRetentionForgetsRemovedLogs: a partition that is no longer hosted keeps no memory, nor
-// do its channels.
+// TestRetentionForgetsRemovedLogs: a partition that is no longer hosted keeps no memory, nor do its channels.
 func TestRetentionForgetsRemovedLogs(t *testing.T) {
 	r := newRetained(t)
 	r.topic.Options.MaxBytes = 1000

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
@@ -19,9 +20,8 @@ const (
 	spaceEvery = 200 * time.Millisecond
 	// spaceBack is how long a disk has to be above its reserve before the broker counts as having room: one near the limit
 	// would leave and join the in-sync sets all the time.
-	spaceBack = 5 * time.Second
-	// spaceForgotten is how long another broker's report about its disk is valid.
-	spaceForgotten = 10 * spaceEvery
+	spaceBack      = 5 * time.Second
+	spaceForgotten = 10 * spaceEvery // another broker's report about its disk is valid
 )
 
 // Space has the brokers that are below their disk reserve, and watches the disk here. It notifies the machines of each change.
@@ -54,7 +54,6 @@ func (s *Space) Begin() {
 	}
 }
 
-// anyOf reports whether one of these brokers is below its reserve.
 func (s *Space) anyOf(nodes []ident.Node) bool { return slices.ContainsFunc(nodes, s.Low) }
 
 // Low reports whether a broker is below its reserve.
@@ -119,7 +118,6 @@ func (s *Space) set(n ident.Node, low bool, now time.Time) {
 	s.changedLocked(n, was, low)
 }
 
-// changedLocked notifies the machines of a change.
 func (s *Space) changedLocked(n ident.Node, was, low bool) {
 	s.any.Store(len(s.mu.until) > 0)
 	if was == low {
@@ -235,11 +233,8 @@ func (s *Space) log(low bool) {
 func (s *Space) notify(ctx context.Context, low bool) {
 	ctx, cancel := context.WithTimeout(ctx, spaceEvery)
 	defer cancel()
-	var notified sync.WaitGroup
-	for _, n := range s.Others() {
-		notified.Go(func() {
-			_, _ = calls.Space.Ask(ctx, s.Caller, n, calls.SpaceNotice{Node: s.Self, Low: low})
-		})
-	}
-	notified.Wait()
+	others := s.Others()
+	concurrency.Each(len(others), len(others), func(i int) {
+		_, _ = calls.Space.Ask(ctx, s.Caller, others[i], calls.SpaceNotice{Node: s.Self, Low: low})
+	})
 }

@@ -60,7 +60,6 @@ func (t *trash) remove(ctx context.Context, fence metadata.Compare, list []metad
 	return errors.Join(append(errs, t.makeRoom(ctx, fence, list))...)
 }
 
-// startGrace begins the grace of a topic.
 func (t *trash) startGrace(ctx context.Context, fence metadata.Compare, topic metadata.TrashState, now int64) error {
 	key := t.Keys.Trash(topic.Topic.ID)
 	topic.V, topic.SeenMS = metadata.Version, now
@@ -90,7 +89,6 @@ func (t *trash) makeRoom(ctx context.Context, fence metadata.Compare, list []met
 	return nil
 }
 
-// onFullDisk reports whether a broker with a replica of the topic is below its disk reserve.
 func (t *trash) onFullDisk(topic metadata.TrashState) bool {
 	for n := range topic.Topic.Span() {
 		p, _ := t.Catalog.Partition(ident.Partition{Topic: topic.Topic.ID, Number: uint16(n)})

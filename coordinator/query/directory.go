@@ -40,8 +40,6 @@ type Options struct {
 	Unanswered func(ident.Node) bool
 	// Unheard is how long the metadata has not answered; 0 if it does.
 	Unheard func() time.Duration
-	// HiddenFor is how long a node is hidden from lookups.
-	HiddenFor time.Duration
 	// Context ends with the broker.
 	Context context.Context //nolint:containedctx // bounds the calls of methods that take none
 }
@@ -60,7 +58,7 @@ type Directory struct {
 
 // New makes a directory that hides no node, and the inspector of the replicas on this broker.
 func New(o Options) (*Directory, *Inspector) {
-	d := &Directory{o: &o, inspector: &Inspector{o: &o}, hidden: newHiddenNodes(o.HiddenFor)}
+	d := &Directory{o: &o, inspector: &Inspector{o: &o}, hidden: newHiddenNodes(hiddenFor)}
 	d.inspector.directory = d
 	return d, d.inspector
 }

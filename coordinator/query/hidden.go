@@ -27,6 +27,9 @@ type hiddenNodes struct {
 
 type hiddenNode struct{ topic, node string }
 
+// hiddenFor is how long a node that is tombstoned is hidden from lookups.
+const hiddenFor = 45 * time.Second
+
 func newHiddenNodes(lifetime time.Duration) *hiddenNodes {
 	return &hiddenNodes{lifetime: lifetime, until: map[hiddenNode]time.Time{}}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// drop trashes the replicas of a deleted topic.
 func (l *Local) drop(t metadata.TopicState) {
 	var gone []ident.Partition
 	for n := range t.Span() {
@@ -31,17 +30,23 @@ func (l *Local) drop(t metadata.TopicState) {
 	})
 }
 
-// Sweep trashes folders of topics that were deleted while this broker did not watch. Only
-// a tombstone proves a deletion.
+// Sweep trashes folders of topics that were deleted while this broker did not watch.
 func (l *Local) Sweep(ctx context.Context) {
+	l.sweep(ctx, "its topic was deleted while this broker was away", func(p ident.Partition) bool {
+		_, ok := l.o.Catalog.Partition(p)
+		return !ok
+	})
+}
+
+// sweep trashes the selected folders whose topics have a tombstone: only that proves a deletion.
+func (l *Local) sweep(ctx context.Context, why string, which func(ident.Partition) bool) {
 	for _, st := range l.o.Store.Partitions() {
 		p := st.ID()
-		if _, ok := l.o.Catalog.Partition(p); ok || ctx.Err() != nil {
+		if !which(p) || ctx.Err() != nil {
 			continue
 		}
-		_, err := txn.ReadUntil(ctx, l.o.Meta, l.o.Keys.Tombstone(p.Topic))
-		if metadata.Tombstoned(err) {
-			l.trashDeleted(p, "its topic was deleted while this broker was away")
+		if _, err := txn.ReadUntil(ctx, l.o.Meta, l.o.Keys.Tombstone(p.Topic)); metadata.Tombstoned(err) {
+			l.trashDeleted(p, why)
 		}
 	}
 }
@@ -65,10 +70,9 @@ func (l *Local) trashDeleted(p ident.Partition, why string) {
 	}
 }
 
-// moveAway removes a replica that was reassigned. It first stops acknowledging, then rereads the
-// partition's key linearizably; if the key no longer lists this broker, it trashes the files. If the
-// replica was moved back, that change unmutes it. Its machine stays until the replica is trashed,
-// because only the machine has the end of the log.
+// moveAway removes a replica that was reassigned. It first stops acknowledging, then rereads the partition's key
+// linearizably; if the key no longer lists this broker, it trashes the files. If the replica was moved back, that
+// change unmutes it. Its machine stays until the replica is trashed, because only the machine has the end of the log.
 func (l *Local) moveAway(ctx context.Context, id ident.Partition) {
 	muted := l.whileAway(id, func() {
 		if p, ok := l.o.Engine.Partition(id); ok {
@@ -148,31 +152,14 @@ func (l *Local) Discard(ctx context.Context, req calls.DiscardRequest) error {
 func (l *Local) TrashChanged(id ident.TopicID) {
 	t, hosted := l.o.Catalog.Hosted(id)
 	if !hosted {
-		l.o.Group.Go(func(ctx context.Context) { l.sweepTopic(ctx, id) })
+		l.o.Group.Go(func(ctx context.Context) {
+			l.sweep(ctx, "its topic was deleted and its grace is over", func(p ident.Partition) bool { return p.Topic == id })
+		})
 		return
 	}
 	_, trashed := l.o.Catalog.Trashed(id)
 	for _, p := range l.o.Engine.PartitionsOf(id, t.Span()) {
 		p.SetTrashed(trashed)
 		p.SetOptions(optionsOf(t))
-	}
-}
-
-// sweepTopic trashes the folders of a topic that has a tombstone.
-func (l *Local) sweepTopic(ctx context.Context, id ident.TopicID) {
-	var here []ident.Partition
-	for _, st := range l.o.Store.Partitions() {
-		if st.ID().Topic == id {
-			here = append(here, st.ID())
-		}
-	}
-	if len(here) == 0 {
-		return
-	}
-	if _, err := txn.ReadUntil(ctx, l.o.Meta, l.o.Keys.Tombstone(id)); !metadata.Tombstoned(err) {
-		return
-	}
-	for _, p := range here {
-		l.trashDeleted(p, "its topic was deleted and its grace is over")
 	}
 }

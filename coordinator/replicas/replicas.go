@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/coordinator/replica/dedupe"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
@@ -20,27 +21,24 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
 )
 
-// openers is how many stores are created at once: each takes a few syncs, which the file system
-// combines.
+// openers is how many stores are created at once: each takes a few syncs, which the file system combines.
 const openers = 32
 
 // RetryEvery is how often the caller calls Retry.
 const RetryEvery = time.Second
 
-// Peers notifies machines of the other brokers; *liveness.Peers implements it.
-type Peers interface {
-	// LiveEvent is the event about a broker's registration for the machine of a partition in this state.
+// peers notifies machines of the other brokers (liveness.Peers).
+type peers interface {
 	LiveEvent(s metadata.PartitionState, n ident.Node) replica.Event
-	// Introduce posts which of these brokers answer.
 	Introduce(p ident.Partition, nodes []ident.Node)
 }
 
-// Space has the brokers that are below their disk reserve; *maintenance.Space implements it.
-type Space interface {
-	// Introduce posts which of these brokers are below their reserve.
+// space posts which brokers are below their disk reserve (maintenance.Space).
+type space interface {
 	Introduce(nodes []ident.Node, post func(replica.Event))
 }
 
@@ -53,8 +51,8 @@ type Options struct {
 	Catalog     *catalog.Catalog
 	Meta        metadata.Store
 	Keys        metadata.Keys
-	Peers       Peers
-	Space       Space           // nil: every broker has space
+	Peers       peers
+	Space       space           // nil: every broker has space
 	MayCache    bool            // topics may be acknowledged from the page cache here (--durability=replicated)
 	Replica     replica.Options // Partition and Self are filled in
 	Queue       nsqd.Options    // Policy is filled in
@@ -130,7 +128,6 @@ func (l *Local) makeStores(of []ident.Partition) {
 	})
 }
 
-// storeLocked finds or creates the store of a partition.
 func (l *Local) storeLocked(topic string, p ident.Partition) (*store.Partition, error) {
 	if st, ok := l.o.Store.Partition(p); ok {
 		return st, nil
@@ -197,8 +194,7 @@ func (l *Local) introduce(p *engine.Partition, s metadata.PartitionState) {
 	}
 }
 
-// open finds a partition, or starts it from its store, which is created if this broker does not have
-// it.
+// open finds a partition, or starts it from its store, which is created if this broker does not have it.
 func (l *Local) open(id ident.Partition) (*engine.Partition, error) {
 	defer l.lock(id)()
 	if p, ok := l.o.Engine.Partition(id); ok {
@@ -238,4 +234,55 @@ func Compact(topic string, id ident.Partition, confirms []queue.StateVersion) ([
 	q := nsqd.NewPartition(topic, id, nil, nil, nsqd.Options{})
 	replica.Replay(q, confirms)
 	return q.Snapshot(), true
+}
+
+// Prepare creates the stores of a topic that is about to be created (calls.Prepare).
+func (l *Local) Prepare(req calls.PrepareRequest) (calls.Prepared, error) {
+	resp := calls.Prepared{Stores: make([]ident.StoreID, len(req.Partitions))}
+	errs := make([]error, len(req.Partitions))
+	concurrency.Each(len(req.Partitions), openers, func(i int) {
+		p := ident.Partition{Topic: req.Topic, Number: req.Partitions[i]}
+		defer l.lock(p)()
+		st, err := l.storeLocked(req.Name, p)
+		if errs[i] = err; err == nil {
+			resp.Stores[i] = st.StoreID()
+		}
+	})
+	if req.Durability == string(metadata.DurabilitySync) { // now, and not in the goroutine that applies the metadata
+		errs = append(errs, l.requireSync(req.Name, req.Topic))
+	}
+	return resp, errors.Join(errs...)
+}
+
+// Release trashes stores that were prepared and never used (calls.Release): no key names
+// the partition, read linearizably, and nothing was ever promised or written.
+func (l *Local) Release(ctx context.Context, req calls.PrepareRequest) error {
+	for _, n := range req.Partitions {
+		p := ident.Partition{Topic: req.Topic, Number: n}
+		if !l.unused(p) || !txn.Absent(ctx, l.o.Meta, l.o.Keys.Partition(p)) {
+			continue
+		}
+		if err := l.trashUnused(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Local) unused(p ident.Partition) bool {
+	st, ok := l.o.Store.Partition(p)
+	if _, hosted := l.o.Engine.Partition(p); !ok || hosted {
+		return false
+	}
+	r := st.Restored()
+	return r.Epoch == 0 && r.End == ident.Position{}
+}
+
+// trashUnused does nothing if the partition was opened since: its key came late.
+func (l *Local) trashUnused(p ident.Partition) error {
+	defer l.lock(p)()
+	if !l.unused(p) {
+		return nil
+	}
+	return l.o.Store.Trash(p)
 }

@@ -39,8 +39,7 @@ func newLocalOn(t *testing.T, fs vfs.FS) (*Local, *enginetest.Replica) {
 	}), r
 }
 
-// TestStoresPreparedInVainGo: not those of a partition that has a key after all, or that
-// was opened since.
+// TestStoresPreparedInVainGo: not those of a partition that has a key after all, or that was opened since.
 func TestStoresPreparedInVainGo(t *testing.T) {
 	h, r := newLocal(t)
 	req := calls.PrepareRequest{Name: "new", Topic: 9, Partitions: []uint16{0, 1, 2}}

@@ -26,13 +26,11 @@ type Moves struct{ o Options }
 
 // Options are all required.
 type Options struct {
-	Store   metadata.Store
-	Keys    metadata.Keys
-	Catalog *catalog.Catalog
-	// Snapshot is the cluster as the controller sees it.
-	Snapshot func() plan.Snapshot
-	// Low reports whether a broker is below its disk reserve.
-	Low func(ident.Node) bool
+	Store    metadata.Store
+	Keys     metadata.Keys
+	Catalog  *catalog.Catalog
+	Snapshot func() plan.Snapshot  // the cluster as the controller sees it
+	Low      func(ident.Node) bool // whether a broker is below its disk reserve
 }
 
 // New makes the Moves of a broker.
@@ -91,7 +89,6 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 	}, nil
 }
 
-// checkBroker refuses a broker that the cluster does not have.
 func (m *Moves) checkBroker(n ident.Node) error {
 	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
 		return fmt.Errorf("%w: %q", outcome.ErrBrokerNotFound, n)
@@ -146,7 +143,6 @@ func (m *Moves) balance(ctx context.Context) error {
 // aim is the replicas that a partition is to have, before and after a change.
 type aim struct{ before, after []ident.Node }
 
-// balanced returns the partitions that a balance changes.
 func (m *Moves) balanced() map[ident.Partition]aim {
 	var ids []ident.Partition
 	var before [][]ident.Node

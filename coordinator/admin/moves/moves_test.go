@@ -16,8 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// rig is a Moves of three brokers that run, and a topic with a partition on two of them. The catalog follows
-// the store.
+// rig is a Moves of three brokers that run, and a topic with a partition on two of them. The catalog follows the store.
 type rig struct {
 	*Moves
 	store *metadatatest.Memory

@@ -80,7 +80,6 @@ func (w wish) keeps(s metadata.PartitionState) string {
 	return ""
 }
 
-// wished is the cluster after the operation.
 func (m *Moves) wished(ctx context.Context, s plan.Snapshot, op api.Operation) (wish, error) {
 	w := wish{Snapshot: s}
 	w.Partitions = slices.Clone(s.Partitions)
@@ -118,7 +117,6 @@ func (m *Moves) wished(ctx context.Context, s plan.Snapshot, op api.Operation) (
 	return w, fmt.Errorf("%w: operation %T has no plan", outcome.ErrInvalid, op)
 }
 
-// without removes a broker from the candidates, and frees it.
 func (m *Moves) without(w *wish, n ident.Node, replicas, drain bool) error {
 	if err := m.checkBroker(n); err != nil {
 		return err

@@ -17,8 +17,7 @@ import (
 // Limits bound the cluster; 0: no limit. Every broker has the same.
 type Limits struct {
 	Topics, Partitions int
-	// Channels of one topic: the durable ones, and at each leader as many ephemeral ones.
-	Channels int
+	Channels           int // of one topic: the durable ones, and at each leader as many ephemeral ones
 }
 
 // Quotas refuses creations beyond the limits of the cluster and the quota of the requester's user. It counts the
@@ -94,7 +93,7 @@ func (q *Quotas) Limits() api.LimitsView {
 func nothing(string, string) bool { return false }
 
 // Topic admits a new topic until done is called, or returns the quota that refuses it. One caller at a time creates a
-// topic of a name (Topics.locks).
+// topic of a name (topics.locks).
 func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done func(), err error) {
 	who := api.RequesterOf(ctx)
 	if err := q.addTopic(who, name, partitions); err != nil {
@@ -131,8 +130,7 @@ func (q *Quotas) addTopic(who api.Requester, name string, partitions int) error 
 const (
 	createBurst = 100
 	createRate  = 5
-	// maxPaces bounds the users whose paces are known.
-	maxPaces = 10_000
+	maxPaces    = 10_000 // users whose paces are known
 )
 
 func (q *Quotas) paceLocked(user string) *rate.Limiter {
@@ -148,7 +146,7 @@ func (q *Quotas) paceLocked(user string) *rate.Limiter {
 }
 
 // Partitions admits the growth of a topic with this owner until done is called, or returns the quota that refuses it.
-// One caller at a time changes a topic of a name (Topics.locks).
+// One caller at a time changes a topic of a name (topics.locks).
 func (q *Quotas) Partitions(ctx context.Context, name, owner string, from, to int) (done func(), err error) {
 	who := api.RequesterOf(ctx)
 	q.mu.Lock()

@@ -9,9 +9,8 @@
 //
 //  1. A struct keeps its bytes, and a number its meaning: brokers of different builds run
 //     together. New fields go to the end; wire_test.go has the golden bytes.
-//  2. No bytes of a peer make a decoder of a header, a table or a delivery panic: they get
-//     ErrFrame or the error of msgpack. The decoders of single records require a record of
-//     full length, which Table cuts.
+//  2. No bytes of a peer make a decoder of a header, a table or a delivery panic: they get ErrFrame or the error of
+//     msgpack. The decoders of single records require a record of full length, which Table cuts.
 //  3. A decoded delivery shares the memory of its frame. Its header and body have no spare
 //     capacity, so an append cannot write into the next one.
 //

@@ -43,9 +43,8 @@ const (
 	FrameVerbs   frameKind = 5
 )
 
-// Header is the header of a frame. Its beginning is the kind as a byte and the count as uvarint; Hints or Open follow as
-// msgpack.
-// On the wire, by position: append only.
+// Header is the header of a frame. Its beginning is the kind as a byte and the count as uvarint; Hints or Open follow
+// as msgpack. On the wire, by position: append only.
 type Header struct {
 	Kind  frameKind
 	Count int
@@ -113,19 +112,17 @@ type Opening struct {
 
 // Put is one forwarded put. On the wire, by position: append only.
 type Put struct {
-	Request   ident.RequestID
-	Partition ident.Partition
-	Epoch     ident.Epoch
-	Attempt   uint32
-	Count     uint32
-	CRC       uint32
-	Length    uint32
-	// Identified: some messages have identities (queue.Identity).
-	Identified bool
+	Request    ident.RequestID
+	Partition  ident.Partition
+	Epoch      ident.Epoch
+	Attempt    uint32
+	Count      uint32
+	CRC        uint32
+	Length     uint32
+	Identified bool // some messages have identities (queue.Identity)
 }
 
-// flagIdentified is a flag of a Put. On the wire: append only.
-const flagIdentified = 1
+const flagIdentified = 1 // a flag of a Put. On the wire: append only.
 
 // AppendPut appends a record of PutSize bytes.
 func AppendPut(b []byte, r Put) []byte {
@@ -171,8 +168,7 @@ type Reply struct {
 	Outcome   replica.Outcome
 }
 
-// shortageBits is the position of the minimum in the result of "not enough replicas".
-const shortageBits = 32
+const shortageBits = 32 // the position of the minimum in the result of "not enough replicas"
 
 // ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of "not enough replicas" the
 // two numbers, the minimum in the upper half.
@@ -231,19 +227,15 @@ const (
 	VerbGone    VerbKind = 8  // leader → edge: the leader has no such stream; open it again
 	VerbDeleted VerbKind = 9  // leader → edge: the channel was deleted
 	VerbMissing VerbKind = 10 // leader → edge: the leader does not have the channel (not yet, or no longer)
-	// VerbRefused is added to a finish, requeue or touch that was not possible.
-	VerbRefused VerbKind = 16
+	VerbRefused VerbKind = 16 // added to a finish, requeue or touch that was not possible
 )
 
-// Unseen is the argument of a requeue of a message that was not sent to the client: the delivery does not count as an
-// attempt.
-const Unseen = -1
-
-// Left is the argument of a requeue of a message whose client has left.
-const Left = -2
-
-// Kept is like Left, but the message waits for its timeout.
-const Kept = -3
+// Arguments of a requeue without a delay.
+const (
+	Unseen = -1 // the message was not sent to the client: the delivery does not count as an attempt
+	Left   = -2 // the client has left
+	Kept   = -3 // the client has left, and the message waits for its timeout
+)
 
 // String is the verb of the protocol.
 func (k VerbKind) String() string {
@@ -297,7 +289,6 @@ func AppendVerb(b []byte, v Verb) []byte {
 	return le.AppendUint64(b, v.Number)
 }
 
-// decodeVerb reads a record of VerbSize bytes.
 func decodeVerb(b []byte) Verb {
 	le := binary.LittleEndian
 	return Verb{

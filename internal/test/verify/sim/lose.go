@@ -70,7 +70,7 @@ func (w *world) loseWithout(l loss, n *node, tries int) {
 }
 
 // recover is the operator. It asks again and again until one replica may be made the
-// whole in-sync set (admin.Recovery.Recover), unless a member leads again.
+// whole in-sync set (admin.Admin.Recover), unless a member leads again.
 func (w *world) recover(part int, n *node) {
 	key := w.etcd.parts[part]
 	if !w.ledgers[part].lost {
