@@ -22,8 +22,8 @@ func TestReference(t *testing.T) {
 	root := newRoot()
 	firsts := map[[4]string]string{}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# nsqctl\n\nThis page is generated from the code (`make reference`). `nsqctl COMMAND --help` has the whole text and examples.\n\n%s\n\n%s\n## Flags of every command\n\n",
-		reflow(root.Long), indented(root.Example))
+	fmt.Fprintf(&b, "# nsqctl\n\nThis page is generated from the code (`make reference`). `nsqctl COMMAND --help` has the whole text and examples.\n\n%s\n\n## Flags of every command\n\n",
+		reflow(root.Long))
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { writeFlag(&b, f) })
 	group := ""
 	texts := map[string]string{}
@@ -143,17 +143,6 @@ func sentence(cmd *cobra.Command) string {
 // reflow keeps a text as it is: Markdown joins the lines of a paragraph by itself.
 func reflow(text string) string {
 	return strings.NewReplacer("<", "&lt;", "*", `\*`).Replace(strings.TrimSpace(text))
-}
-
-func indented(example string) string {
-	if strings.TrimSpace(example) == "" {
-		return ""
-	}
-	var b strings.Builder
-	for line := range strings.Lines(strings.TrimRight(example, "\n") + "\n") {
-		b.WriteString("    " + strings.TrimPrefix(line, "  "))
-	}
-	return b.String()
 }
 
 func cell(text string) string {

@@ -33,6 +33,7 @@ func Reference(w io.Writer) {
 		default:
 			byDefault = " (`" + byDefault + "`)"
 		}
+		s.when = "" // the file of all settings and --help-all have it
 		fmt.Fprintf(w, "- %s%s: %s\n", name, byDefault, s.description())
 	}
 }

@@ -16,8 +16,8 @@ func TestReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Settings of nsqd\n\nThis page is generated from the code (`make reference`).\n\n" +
 		"How settings are given, and which source takes precedence: [running brokers](../operations/run.md#settings). In the file `_` takes the place of `-`, unless the\n" +
-		"list has another name; [packaging/nsqd.toml](../../packaging/nsqd.toml) has every setting. Defaults are in parentheses; without them a setting is empty or off.\n" +
-		"`nsqd --help` has the settings of a new cluster, `nsqd --help-all` all of them: most clusters never change a setting with \"change it when\".\n")
+		"list has another name. Defaults are in parentheses; without them a setting is empty or off. `nsqd --help` has the settings of a new cluster. Most clusters never change\n" +
+		"the others: `nsqd --help-all` and [packaging/nsqd.toml](../../packaging/nsqd.toml) say of each when to change it.\n")
 	config.Reference(&b)
 	if *rewrite {
 		require.NoError(t, os.WriteFile(document, []byte(b.String()), 0o644))

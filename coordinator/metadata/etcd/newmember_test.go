@@ -37,8 +37,7 @@ func TestLearnerIsNotAddedTwice(t *testing.T) {
 			first, second := options(t, "n1"), options(t, "n2")
 			first.InitialCluster = "n1=http://" + first.PeerAddress
 			second.InitialCluster = first.InitialCluster + ",n2=http://" + second.PeerAddress
-			founder := start(t, first)
-			ready(t, founder)
+			founder := opening(t, first).up()
 			if !runs {
 				taken, err := net.Listen("tcp", second.ClientAddress)
 				require.NoError(t, err)

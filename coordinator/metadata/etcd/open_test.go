@@ -568,25 +568,25 @@ func TestWipedMemberWaitsForOthers(t *testing.T) {
 }
 
 // TestWipedMemberBelievesNoOldList: while one of five joins as a new member, another one
-// starts that was stopped since the founding. It answers with the original list of members. It
-// is of a build that sends no reports.
+// starts that was stopped since the founding. It answers with the original list of members.
 func TestWipedMemberBelievesNoOldList(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("etcd lets a member go only after five quiet seconds")
 	}
-	members, servers := startAll(t, several(t, 5))
+	members := several(t, 5)
+	all := openAll(t, members)
 	wiped, asleep := 0, 1
 	for i := range members { // etcd itself would query in the order of addresses
 		if members[i].PeerAddress < members[asleep].PeerAddress && i != wiped {
 			asleep = i
 		}
 	}
-	old := servers[wiped].MemberID()
+	old := all[wiped].server.MemberID()
 	serve := oldList(t, members[asleep].PeerAddress)
-	servers[asleep].Stop()
-	servers[wiped].Stop()
-	require.NoError(t, os.RemoveAll(members[wiped].Dir))
+	all[asleep].stop()
+	all[wiped].stop()
+	require.NoError(t, os.RemoveAll(dataPath(members[wiped])))
 	serve()
 	require.NotEqual(t, old, opening(t, members[wiped]).up().MemberID())
 }

@@ -45,13 +45,14 @@ func TestForceNewCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("etcd lets a member in only after five quiet seconds")
 	}
-	members, servers := startThree(t)
+	members := three(t)
+	all := openAll(t, members)
 	ctx := wait.Context(t)
-	put(t, servers[0], "k")
-	for i, s := range servers {
-		s.Stop()
+	put(t, all[0].server, "k")
+	for i, m := range all {
+		m.stop()
 		if i > 0 {
-			require.NoError(t, os.RemoveAll(members[i].Dir))
+			require.NoError(t, os.RemoveAll(dataPath(members[i])))
 		}
 	}
 	o := members[0]
@@ -61,8 +62,7 @@ func TestForceNewCluster(t *testing.T) {
 	has(t, lone, "k")
 	lone.Stop()
 
-	first := start(t, members[0])
-	ready(t, first)
+	opening(t, members[0]).up()
 	again := open(t, members[1])
 	ready(t, again)
 	require.NoError(t, again.Promote(ctx))
@@ -83,8 +83,7 @@ func TestNewMemberOfAnIdleCluster(t *testing.T) {
 	first, second := options(t, "n1"), options(t, "n2")
 	first.InitialCluster = "n1=http://" + first.PeerAddress
 	second.InitialCluster = first.InitialCluster + ",n2=http://" + second.PeerAddress
-	founder := start(t, first)
-	ready(t, founder)
+	founder := opening(t, first).up()
 	c := client(t, founder)
 	var writers sync.WaitGroup
 	for w := range 100 {

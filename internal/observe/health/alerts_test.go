@@ -81,7 +81,7 @@ func TestAlertsPage(t *testing.T) {
 		if r.after != "" {
 			after = "after " + r.after
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n%s, %s: `%s`\n\n", r.name, strings.ToUpper(r.severity[:1])+r.severity[1:], after, r.expr)
+		fmt.Fprintf(&b, "\n## %s\n\n%s, %s. ", r.name, strings.ToUpper(r.severity[:1])+r.severity[1:], after)
 		if r.alarm != "" {
 			fmt.Fprintf(&b, "Alarm `%s`. ", r.alarm)
 		}
