@@ -73,17 +73,16 @@ func (p *Partition) insert(name string, o ChannelOptions) (c *Channel, records [
 
 // originLocked is the position within the log at which a channel with these options begins.
 func (p *Partition) originLocked(o ChannelOptions) ident.Sequence {
-	first, end := p.source.Start().Sequence, p.limitLocked()
+	at := ident.MaxSequence
 	switch o.Origin {
 	case FromBacklog:
-		return min(max(p.keep, first), end)
+		at = p.keep
 	case FromEarliest:
-		return min(first, end)
+		at = 0
 	case FromSequence:
-		return min(max(o.Sequence, first), end)
-	default:
-		return end
+		at = o.Sequence
 	}
+	return min(max(at, p.source.Start().Sequence), p.limitLocked())
 }
 
 // change makes an administrative change on the leader, by the same method as on a follower (applyLocked), and waits

@@ -119,9 +119,12 @@ func (p *Partition) post(d *pendingChange, records ...state.Record) {
 	p.rep.Submit(Change{Delta: state.EncodeDelta(records), Done: d})
 }
 
-// Flush collects the changes of all channels since the last Flush into one delta. The broker's
-// clock calls it at most every 10 ms, if Dirty.
+// Flush collects the changes of all channels since the last Flush into one delta. The broker's clock calls it at most
+// every 10 ms.
 func (p *Partition) Flush() {
+	if !p.Dirty() {
+		return
+	}
 	p.emit.Lock()
 	defer p.emit.Unlock()
 	if !p.timers.dirty.Swap(false) { // cleared before the look at the channels: a change during the look sets it again

@@ -74,20 +74,16 @@ func (c *changes) note(p *Partition, old, now *replica.View) {
 	}
 	if leads && led && !slices.Equal(old.ISR, now.ISR) {
 		for _, m := range old.ISR {
-			if !hasMember(now.ISR, m.Node) {
+			if !ident.HasMember(now.ISR, m.Node) {
 				c.add(p, now, change{changeLeft, m.Node})
 			}
 		}
 		for _, m := range now.ISR {
-			if !hasMember(old.ISR, m.Node) {
+			if !ident.HasMember(old.ISR, m.Node) {
 				c.add(p, now, change{changeJoined, m.Node})
 			}
 		}
 	}
-}
-
-func hasMember(isr []ident.Member, n ident.Node) bool {
-	return slices.ContainsFunc(isr, func(m ident.Member) bool { return m.Node == n })
 }
 
 func (c *changes) add(p *Partition, v *replica.View, of change) {

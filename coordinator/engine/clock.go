@@ -69,7 +69,7 @@ func (e *Engine) drive(p *Partition, nowNS int64) {
 	if p.queue.Due() <= nowNS {
 		p.queue.Expire(nowNS)
 	}
-	p.flush()
+	p.queue.Flush()
 	if p.queue.DeadPending() {
 		e.o.Dead(p)
 	}

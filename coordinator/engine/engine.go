@@ -19,14 +19,10 @@ import (
 // loops each pass would have less work to share.
 const maxLoops = 4
 
-// journal makes writes durable; *store.Store has it.
+// journal makes writes durable. *store.Store implements it, and documents the methods.
 type journal interface {
-	// Queue takes the writes of one pass and copies what it needs. It waits for no disk. The sink's Synced is called
-	// with the token once they are durable, perhaps before Queue returns. flush reports that Flush must follow.
 	Queue(subs []store.Submission, sink store.Sink, token uint64) (flush bool)
-	// Flush writes what is queued to the page cache, and waits while that hangs.
 	Flush()
-	// Wake has another goroutine write what is queued. It waits for nothing.
 	Wake()
 }
 

@@ -104,13 +104,6 @@ func (p *Partition) Trashed() bool { return p.trashed.Load() }
 // Post passes an event to the machine.
 func (p *Partition) Post(ev replica.Event) { p.loop.post(p.id, ev) }
 
-// flush passes the changes of the channels since the last flush to the machine.
-func (p *Partition) flush() {
-	if p.queue.Dirty() {
-		p.queue.Flush()
-	}
-}
-
 // Mute drops the messages of the machine. No message is sent after it has returned.
 func (p *Partition) Mute() {
 	p.muted.Store(true)

@@ -29,7 +29,7 @@ func (p *Partition) TransferLeadership(to ident.Node) { p.Post(replica.TransferL
 func (e *Engine) Settle(ctx context.Context, dead func(ident.Node) bool) {
 	for _, p := range e.Partitions() {
 		if p.Leading() {
-			p.flush()
+			p.queue.Flush()
 		}
 	}
 	for _, l := range e.loops {

@@ -35,7 +35,7 @@ func Partitioned(s metadata.PartitionState, unreachable []ident.Node, up func(id
 	}
 	reached := 0
 	for _, n := range s.Replicas {
-		if n != s.Leader && up(n) && (hasNode(s.ISR, n) || slices.Contains(unreachable, n)) {
+		if n != s.Leader && up(n) && (ident.HasMember(s.ISR, n) || slices.Contains(unreachable, n)) {
 			reached++
 		}
 	}

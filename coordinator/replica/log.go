@@ -100,11 +100,7 @@ func (m *Machine) appendBatch(b queue.Batch) {
 		l.epochs = append(l.epochs, commitlog.EpochEnd{Epoch: b.Epoch, Start: b.At, End: b.End})
 		l.epochs = newest(l.epochs, m.o.Epochs)
 	}
-	m.index.Append(commitlog.Record{
-		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
-		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
-		Identified: b.Identified,
-	})
+	m.index.Append(b.Record())
 	m.recent.Add(b, m.nowMS)
 	if b.Identified {
 		m.dedupe.Add(&b, m.nowMS)

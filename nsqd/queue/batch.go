@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -99,6 +100,15 @@ type Batch struct {
 
 	Identified bool  // some of the messages have an Identity
 	Clock      Clock // with Identified; see Clock
+}
+
+// Record is the batch in the commit log. It needs only the header of the batch.
+func (b *Batch) Record() commitlog.Record {
+	return commitlog.Record{
+		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
+		Size: uint32(b.End.Offset - b.At.Offset), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
+		Identified: b.Identified,
+	}
 }
 
 // Seal fills in the header in constant time, without touching the payload. The draft's bytes belong to

@@ -285,7 +285,7 @@ func (r *recovery) rebuildIndex() {
 	}
 	for at := p.index.End().Offset; at < d.end.Offset; {
 		next, err := p.segments.headers(at, d.end.Offset, func(b queue.Batch) bool {
-			p.index.Append(indexRecord(b))
+			p.index.Append(b.Record())
 			d.dirty = true
 			return true
 		})
@@ -319,14 +319,6 @@ func (r *recovery) agrees(last commitlog.Record) bool {
 		return false
 	})
 	return agrees
-}
-
-func indexRecord(b queue.Batch) commitlog.Record {
-	return commitlog.Record{
-		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
-		Size: uint32(b.End.Offset - b.At.Offset), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
-		Identified: b.Identified,
-	}
 }
 
 // recentBytes bounds the bytes that start-up reads to find the newest puts.
