@@ -11,9 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// CreateChannel creates a channel, or finds it. It returns when the channel's position is on all in-sync replicas. A
-// channel of the name with another id was deleted elsewhere, and is replaced. Errors: ErrNotLeader, ErrNotReplicated,
-// api.ErrInvalid.
+// CreateChannel creates a channel, or finds it. It returns when the channel's position is on all in-sync replicas. It
+// replaces a channel of the name with another id. Errors: ErrNotLeader, ErrNotReplicated, api.ErrInvalid.
 func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOptions) (*Channel, error) {
 	if name == "" || len(name) > maxName {
 		return nil, fmt.Errorf("%w: channel name %q", api.ErrInvalid, name)
@@ -180,8 +179,7 @@ func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) 
 
 // FinishElsewhere finishes messages of a channel without consumers, because another channel has finished their
 // originals. The cursor never moves back, and a deferred message that this channel has delivered before stays deferred.
-// Spans are cut at the committed end. A repeat changes nothing. Errors as DeleteChannel; the effect is also returned
-// with ErrNotReplicated.
+// Spans are cut at the committed end. A repeat changes nothing. Errors as SeekChannel.
 func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cursor.Span) (e cursor.Elsewhere, err error) {
 	err = p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
@@ -204,8 +202,7 @@ func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cu
 // errNoChange means that a change would have no effect: nothing is replicated.
 var errNoChange = errors.New("nsqd: no change")
 
-// finishElsewhere finishes the messages at once, so that a consumer that comes before the change is applied does not
-// receive them.
+// finishElsewhere finishes the messages at once, before the change is applied, so that no new consumer gets them.
 func (c *Channel) finishElsewhere(spans []cursor.Span) (made cursor.Progress, e cursor.Elsewhere) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,8 +234,7 @@ func (p *Partition) OrderChannel(ctx context.Context, name string, ordered bool)
 	})
 }
 
-// PauseTopic withholds the messages that are published from now on from all channels, or releases those that were
-// published during a pause.
+// PauseTopic withholds messages that are published from now on from all channels, or releases them.
 func (p *Partition) PauseTopic(ctx context.Context, paused bool) error {
 	return p.change(ctx, func() (state.Record, error) {
 		if !paused {
@@ -285,8 +281,7 @@ func (p *Partition) passed() (low ident.Sequence, ok bool) {
 	return low, low > p.keep
 }
 
-// CancelDeferred finishes deferred messages of a channel and returns their number. It ignores sequences that are not
-// deferred. Errors as DeleteChannel.
+// CancelDeferred finishes deferred messages of a channel and returns their number. Errors as DeleteChannel.
 func (p *Partition) CancelDeferred(ctx context.Context, channel string, seqs []ident.Sequence) (n int, err error) {
 	if c, ok := p.Channel(channel); ok {
 		c.prescanEach(seqs)

@@ -67,8 +67,7 @@ func (d *pendingChange) wait(ctx context.Context) error {
 	}
 }
 
-// openChanges are the changes that are not completed. While this broker does not lead, the set is nil, and a change
-// fails at once.
+// openChanges are the changes that are not completed. Without leadership the set is nil, and a change fails at once.
 type openChanges struct {
 	mu  sync.Mutex
 	set map[*pendingChange]struct{}
@@ -119,8 +118,7 @@ func (p *Partition) post(d *pendingChange, records ...state.Record) {
 	p.rep.Submit(Change{Delta: state.EncodeDelta(records), Done: d})
 }
 
-// Flush collects the changes of all channels since the last Flush into one delta. The broker's clock calls it at most
-// every 10 ms.
+// Flush collects the changes of all channels since the last Flush into one delta, at most every 10 ms (the clock).
 func (p *Partition) Flush() {
 	if !p.Dirty() {
 		return

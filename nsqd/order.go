@@ -60,8 +60,7 @@ func (c *Channel) findRetriesLocked() {
 	}
 }
 
-// retryingLocked reports whether a failed message still waits. It forgets those that are due, or that an
-// operator has cancelled.
+// retryingLocked reports whether a failed message still waits. It forgets those that are due or cancelled.
 func (c *Channel) retryingLocked() bool {
 	for n := len(c.order.retrying); n > 0; n = len(c.order.retrying) {
 		if c.cursor.Deferred.Waits(c.order.retrying[n-1]) {
@@ -104,8 +103,7 @@ type orderedFinish struct {
 	generation uint64
 }
 
-// completed ends the wait. If the replicas do not have the finish, the message is delivered again, as if this
-// delivery had not happened.
+// completed ends the wait. A message whose finish the replicas lack is delivered again, with the attempts from before.
 func (f *orderedFinish) completed(ok bool) {
 	c := f.channel
 	c.update(func(int64) {

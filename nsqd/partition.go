@@ -27,8 +27,7 @@ type Partition struct {
 	ttl    atomic.Int64 // ms; 0: messages have no time to live
 	counts partitionCounts
 
-	// emit makes computing a delta and passing it to the Replicator one step, so that deltas leave
-	// in the order in which they apply.
+	// emit makes computing a delta and submitting it one step: deltas leave in the order in which they apply.
 	emit    sync.Mutex
 	updates updates
 

@@ -19,8 +19,7 @@ type Policy struct {
 	DeadLetters bool
 	// Backoff is the least delay before a redelivery. During it an ordered channel delivers no later message.
 	Backoff option.Backoff
-	// Filter is the text of a filter (package nsqd/filter). The channel finishes rejected messages instead of
-	// delivering them. "": none.
+	// Filter is the text of a filter (package nsqd/filter); "": none. The channel finishes what it rejects.
 	Filter string
 	// Revision orders the versions: an older policy never replaces a newer one.
 	Revision int64
@@ -101,9 +100,8 @@ func (c *Channel) holdDeadFrontLocked(now int64) {
 // Channel.DeadLetters are offered again later.
 func (p *Partition) DeadPending() bool { return p.timers.dead.Swap(false) }
 
-// DeadLetters returns dead messages, about pullBytes of them, none if there are no others. The caller publishes them to
-// the dead-letter topic and then calls DeadMoved, or ReleaseDead if that failed. Without either they are offered again
-// after a while. It may read a disk.
+// DeadLetters returns dead messages, about pullBytes of them. The caller publishes them to the dead-letter topic and
+// then calls DeadMoved, or ReleaseDead; without either they are offered again after a while. It may read a disk.
 func (c *Channel) DeadLetters() (all []api.Delivery) {
 	for bytes := 0; bytes < pullBytes && len(all) < maxRevoked; {
 		d, ok := c.nextDeadLetter()

@@ -34,8 +34,7 @@ func (w *window) empty() bool           { return w.head == len(w.messages) }
 func (w *window) front() *queue.Message { return &w.messages[w.head] }
 func (w *window) reset()                { w.messages, w.head, w.rejected = w.messages[:0], 0, nil }
 
-// rejects reports whether a message of the ready queue is not for the channel. Rejected messages read ahead are
-// finished already.
+// rejects reports whether a message of the ready queue is not for the channel.
 func (w *window) rejects(seq ident.Sequence) bool {
 	_, rejected := w.rejected[seq]
 	return rejected

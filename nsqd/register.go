@@ -133,8 +133,7 @@ func (c *Channel) progress(made cursor.Progress) {
 
 // Decoding a snapshot with a million deferred messages takes a quarter of a second. Replace runs on a core loop, whose
 // other partitions would wait. So it only queues a large snapshot and the deltas that follow it. The next caller that
-// needs the channels, or the broker's clock, applies the queue. Only a follower that is elected before that makes its
-// core loop wait.
+// needs the channels, or the broker's clock, applies the queue; an election waits for that.
 
 // applyAtOnceBytes is the largest snapshot that Replace applies itself.
 const applyAtOnceBytes = 64 << 10
@@ -186,8 +185,7 @@ func (p *Partition) applyDeltaLocked(delta []byte) {
 	}
 }
 
-// ApplyPending applies the queued snapshot and deltas to the channels. The broker must call it regularly, or the queue
-// grows. Any goroutine may call it.
+// ApplyPending applies the queued updates to the channels. The broker must call it regularly, from any goroutine.
 func (p *Partition) ApplyPending() {
 	if !p.updates.any.Load() {
 		return

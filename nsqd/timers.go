@@ -121,9 +121,8 @@ func (c *Channel) expire(now int64) int64 {
 	return next
 }
 
-// ClockSetBack adjusts the partition after Options.Now was set back by byNS nanoseconds. Timers that measure a duration
-// must not wait longer: fences and timeouts keep their distance. A delayed message keeps its date, unless an ordered
-// channel waits for its redelivery.
+// ClockSetBack adjusts the partition after Options.Now was set back by byNS nanoseconds: fences and timeouts keep their
+// distance. A delayed message keeps its date, unless an ordered channel waits for its redelivery.
 func (p *Partition) ClockSetBack(byNS int64) {
 	for _, fence := range []*atomic.Int64{&p.fences.all, &p.fences.ordered} {
 		if fence.Load() != 0 {

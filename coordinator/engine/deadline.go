@@ -86,8 +86,7 @@ func (h *deadlineHeap) Pop() any {
 }
 
 const (
-	// nearEvery is the least pause between two rounds: of ten thousand messages due a second, ten become ready
-	// together.
+	// nearEvery is the least pause between two rounds: messages that are due within it become ready together.
 	nearEvery = time.Millisecond
 	nearQueue = 256
 )

@@ -6,8 +6,7 @@ import (
 )
 
 const (
-	// silence is how long a leader may serve after it last reached the metadata or enough replicas. Then another
-	// broker may lead.
+	// silence is how long a leader may serve after it last reached the metadata or enough replicas.
 	silence = time.Second
 	// defaultSilent is the transport's.
 	defaultSilent = 500 * time.Millisecond
@@ -51,8 +50,7 @@ func (e *Engine) extend(p *Partition, now time.Time, trusted bool) {
 	p.queue.ExtendUnordered(e.o.Reachability.Named(now).Add(silence).UnixNano())
 }
 
-// hung reports whether the current pass takes so long that another broker may lead before it ends: the machines of
-// this loop do not step down.
+// hung reports whether the current pass takes so long that another broker may lead before it ends.
 func (l *loop) hung() bool { return l.passes.Busy() > silence/2 }
 
 // unheard is how long a leader serves after its replicas last counted as up. A peer counts as up until it has been

@@ -6,9 +6,8 @@ import (
 )
 
 // flusher writes the records that passes have queued, where nothing is synced (--durability=replicated). A copy to the
-// page cache takes less time than a wake-up of the journal's goroutine, so the goroutine that ran the pass makes the
-// copy. A hung disk blocks that goroutine. Therefore it first releases the run lock and, in the reader of a connection,
-// the transport's lock.
+// page cache takes less time than waking the journal's goroutine, so the goroutine that ran the pass makes it, without
+// the run lock and, in the reader of a connection, the transport's lock: a hung disk blocks it.
 //
 // The loop's goroutine flushes the records of its own passes. An inline pass leaves them to the
 // next Flush. If none comes, the clock takes over (relieve).

@@ -255,8 +255,7 @@ func (l *loop) tick() {
 	}
 }
 
-// dropIdle drops the partitions that need no ticks, and their effects: the arrays of ten thousand idle partitions
-// take tens of megabytes.
+// dropIdle drops the partitions that need no ticks, and the arrays of their effects.
 func (l *loop) dropIdle() {
 	kept := l.active[:0]
 	for _, p := range l.active {

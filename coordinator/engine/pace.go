@@ -9,8 +9,7 @@ import (
 const (
 	// restTime is the pause of a channel that is far behind after each burst.
 	restTime = time.Millisecond
-	// restLate is how much later a pause may end. A longer delay means that threads of this broker wait for a
-	// processor, and so do its puts.
+	// restLate is how much later a pause may end. A longer delay means that this broker lacks a processor.
 	restLate = restTime / 2
 	// putsLately is how long after the last put channels are paced.
 	putsLately = 100 * time.Millisecond

@@ -113,8 +113,7 @@ func (p *Partition) Mute() {
 // Unmute sends the messages of the machine again.
 func (p *Partition) Unmute() { p.muted.Store(false) }
 
-// publish publishes the machine's view if it has changed, and notifies the channels. It reports whether leadership or
-// the key changed.
+// publish publishes the view if it has changed, and notifies the channels. It reports a change of leadership or key.
 func (p *Partition) publish() bool {
 	now, old := p.machine.View(), p.view.Load()
 	if now.Equal(old) {

@@ -78,8 +78,7 @@ func (q *eventQueue) pending() bool {
 	return len(q.mu.events) > 0
 }
 
-// spareEvents bounds the array that is kept for later events: the events of thousands of partitions that change at
-// once take megabytes.
+// spareEvents bounds the array that is kept for later events. A change of thousands of partitions takes megabytes.
 const spareEvents = 4096
 
 // take returns the events. Later ones go to the array of spare.

@@ -10,8 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// inlineBytes bounds the events that are processed inline: without syncs the goroutine writes them to the page cache
-// after its pass.
+// inlineBytes bounds the events that are processed inline: without syncs their goroutine also writes them.
 const inlineBytes = 64 << 10
 
 // Propose submits a put to the partition's loop; c is completed exactly once, perhaps
@@ -35,8 +34,7 @@ func (e *Engine) Receive(from ident.Node, inc ident.Incarnation, f rpc.Received)
 	e.loopOf(p).submit(event{kind: eventStep, id: p, step: replica.Received{From: peer, Msg: msg}}, !f.More, len(f.Payload))
 }
 
-// submit processes a small uncontended event inline, unless passes linger, and enqueues any other. false after the
-// loop's end.
+// submit processes a small uncontended event inline, unless passes linger, and enqueues any other. false: it has ended.
 func (l *loop) submit(e event, uncontended bool, bytes int) bool {
 	if uncontended && bytes <= inlineBytes && l.o.Linger == 0 {
 		return l.submitInline(e)

@@ -32,9 +32,8 @@ const (
 // each, the bytes of the channel-state delta. New fields go to the end of the first list: an older build skips them,
 // and a newer one reads zeros where they are missing.
 //
-// A long delta is at the front of the payload instead, because a million delayed messages are 16 MiB and a header is
-// bounded. The first list ends with its length and, as nothing else covers a payload, its CRC-32C. On the wire, by
-// position: append only.
+// A long delta is at the front of the payload instead, because headers are bounded. The first list ends with its length
+// and, as nothing else covers a payload, its CRC-32C. On the wire, by position: append only.
 type messageHeader struct {
 	id    ident.Partition
 	msg   *replica.Message
@@ -47,8 +46,7 @@ const apartBytes = rpc.MaxHeader / 2
 // epochNumbers is how many numbers an epoch takes.
 const epochNumbers = 5
 
-// AppendBinary implements encoding.BinaryAppender. It takes a tenth of the time of msgpack's reflection, and each put
-// takes a dozen messages.
+// AppendBinary implements encoding.BinaryAppender. It takes a tenth of the time of msgpack's reflection.
 func (h *messageHeader) AppendBinary(b []byte) ([]byte, error) {
 	m := h.msg
 	b = appendNumbers(b,

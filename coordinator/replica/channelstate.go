@@ -6,14 +6,12 @@ import (
 )
 
 const (
-	// snapshotBytes is what deltas may take before the store is given a snapshot instead of another delta, unless the
-	// last snapshot was larger: the store keeps all versions since the snapshot in memory, and writes them at each
-	// checkpoint.
+	// snapshotBytes is what deltas may take, unless the last snapshot was larger, before the store is given a snapshot:
+	// it keeps all versions since the snapshot in memory, and writes them at each checkpoint.
 	snapshotBytes = 4 << 10
 	// deltaOverhead is what a delta takes besides its bytes.
 	deltaOverhead = 64
-	// snapshotRetries times RetryMS is the longest that the leader waits for an acknowledgement before it sends another
-	// snapshot.
+	// snapshotRetries times RetryMS is the longest wait for an acknowledgement before another snapshot is sent.
 	snapshotRetries = 16
 )
 
@@ -31,8 +29,7 @@ func (v version) in(e ident.Epoch) uint64 {
 	return 0
 }
 
-// channelState is the version that the Register holds, and what the store keeps of its history. writeState alone
-// changes it.
+// channelState is the version that the Register holds, and the size of its history. Only writeState changes it.
 type channelState struct {
 	version version
 	deltas  int // bytes of the deltas since the last snapshot
@@ -88,8 +85,7 @@ func (m *Machine) stateFrom(msg *Message) {
 	}
 }
 
-// change takes a delta of the channels that this machine leads: one version, written here and sent to every follower
-// that was sent the one before it.
+// change takes a delta of the channels led here: one version, for every follower that was sent the one before it.
 func (m *Machine) change(ev Change) {
 	l := m.lead
 	if l == nil || m.role != Leader {

@@ -24,8 +24,7 @@ func (m *Machine) answerPublished(p Put) bool {
 	return false
 }
 
-// newPart is the part of a put that is not in the log, and the place of the put's first message if that is. published
-// has found that some of it is not.
+// newPart is the part of a put that is not in the log, which is not empty, and the place of its first message if known.
 func (m *Machine) newPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {
 	if draft.Count == 1 || draft.HasPutIdentity() {
 		return draft, 0, false

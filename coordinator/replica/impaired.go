@@ -21,14 +21,12 @@ func BelowMinimum(s metadata.PartitionState, without []ident.Node) bool {
 	return left < s.MinInSync
 }
 
-// Partitioned reports whether a partition's living leader is to be replaced (EL-6), because the brokers that it calls
-// unreachable leave it below its minimum, while the asking broker reaches a minimum without the leader (up). The asking
-// broker then reports the leader to its machines as gone, and any member may be elected: every member holds what is
-// committed.
+// Partitioned reports whether a partition's living leader is to be replaced (EL-6): the brokers that it calls
+// unreachable leave it below its minimum, while the asking broker reaches a minimum without it (up). The asking broker
+// then reports the leader to its machines as gone, so that a member is elected.
 //
-// A replica that is not a member counts if the leader calls it unreachable too. A leader that loses its followers one
-// after the other removes the first from the ISR; that replica will join the ISR of the next leader, but cannot be the
-// next leader.
+// A replica that is not a member counts if the leader calls it unreachable too: a leader that loses its followers one
+// after the other removes the first from the ISR, and it will join the ISR of the next leader.
 func Partitioned(s metadata.PartitionState, unreachable []ident.Node, up func(ident.Node) bool) bool {
 	if len(unreachable) == 0 || !BelowMinimum(s, unreachable) {
 		return false
@@ -42,8 +40,7 @@ func Partitioned(s metadata.PartitionState, unreachable []ident.Node, up func(id
 	return reached >= s.MinInSync
 }
 
-// syncOverdue reports whether the disk here has owed a sync for twice T_isr. Twice, because a change of leader costs
-// more than the removal of a member.
+// syncOverdue reports whether the disk here has owed a sync for twice T_isr, because a change of leader is expensive.
 func (m *Machine) syncOverdue() bool {
 	return len(m.log.pending) > 0 && m.nowMS-m.log.pending[0].atMS >= 2*m.o.ISRMS
 }

@@ -57,8 +57,7 @@ func (m *Machine) withSpace(isr []ident.Member) (n int) {
 	return n
 }
 
-// spared reports whether a follower is sent no batches, because its disk is below its reserve and no commit waits for
-// it (AC-11).
+// spared reports whether a follower is sent no batches: its disk is below its reserve, and no commit waits (AC-11).
 func (m *Machine) spared(f *progress) bool {
 	return m.low(f.node) && !m.inISR(f.node) && (m.cas == nil || !ident.HasMember(m.cas.state.ISR, f.node)) &&
 		!slices.ContainsFunc(m.lead.unresolved, func(p proposal) bool { return ident.HasMember(p.state.ISR, f.node) })
@@ -99,8 +98,7 @@ func (m *Machine) lagging(x ident.Member) bool {
 	}
 }
 
-// responsive reports whether a replica answers as the process that is registered now, does not flap, and would not be
-// removed again at once.
+// responsive reports whether a replica answers as the registered process, does not flap, and does not lag.
 func (m *Machine) responsive(f *progress) bool {
 	return m.up(f) && !m.node(f.node).flaps(m.nowMS, m.o.ISRMS) && m.fromPresentProcess(f) && f.ack.valid && f.ack.store != 0 &&
 		!m.lagging(ident.Member{Node: f.node, Store: f.ack.store})

@@ -9,12 +9,10 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxEpochs bounds the epoch table in memory and on the wire. divergence compares a replica that is further behind
-// from its end backwards.
+// maxEpochs bounds the epoch table in memory and on the wire. divergence compares older logs from their end backwards.
 const maxEpochs = 256
 
-// log is the end of this replica's log, its durable part, and the newest batches. Leader and follower change it by the
-// methods of this file alone.
+// log is the end of this replica's log, its durable part, and the newest batches. Only the methods here change it.
 type log struct {
 	end     ident.Position
 	lastCRC uint32 // of the newest batch: the next one carries it
@@ -56,8 +54,7 @@ func (l *log) closed(token uint64) bool {
 	return len(l.pending) > 0 && l.pending[len(l.pending)-1].token >= token || l.durable.token >= token
 }
 
-// closeToken records the state that the submission makes durable, unless an earlier Step into the same Effects has
-// closed it.
+// closeToken records the state that the submission makes durable, unless an earlier Step has closed it.
 func (l *log) closeToken(token uint64, nowMS int64, e ident.Epoch, state version) {
 	if !l.closed(token) {
 		l.pending = append(l.pending, submission{token: token, atMS: nowMS, end: l.end, epoch: e, state: state})
@@ -74,8 +71,7 @@ func (l *log) synced(token uint64) {
 	l.pending = append(l.pending[:0], l.pending[n:]...)
 }
 
-// clamp follows a truncation to p: the bytes that earlier submissions wrote above p will never be durable content of
-// this log.
+// clamp follows a truncation to p: what earlier submissions wrote above p will never be durable content of this log.
 func (l *log) clamp(p ident.Position) {
 	l.durable.end = least(l.durable.end, p)
 	for i := range l.pending {
@@ -144,8 +140,7 @@ func (m *Machine) truncate(p ident.Position) {
 	m.counters.Truncations++
 }
 
-// restartAt removes the whole log; the next batch begins at p. forgotten is that of the leader's dedupe window. The
-// caller writes the record.
+// restartAt removes the whole log; the next batch begins at p. The caller writes the record.
 func (m *Machine) restartAt(p ident.Position, prevCRC uint32, forgotten queue.Clock) {
 	l := &m.log
 	l.end, l.lastCRC, l.epochs = p, prevCRC, nil
@@ -159,8 +154,7 @@ func (m *Machine) restartAt(p ident.Position, prevCRC uint32, forgotten queue.Cl
 	m.counters.Restarts++
 }
 
-// crcAt returns the checksum of the batch that ends at o: the one that the next batch carries as its PrevCRC. o must be
-// a border between batches.
+// crcAt returns the checksum of the batch that ends at o, a border: the PrevCRC of the next one.
 func (m *Machine) crcAt(o ident.Offset) uint32 {
 	if o == m.log.end.Offset {
 		return m.log.lastCRC

@@ -45,8 +45,7 @@ type Machine struct {
 	out          *Effects // of the Step that runs
 }
 
-// New makes the machine of a partition from what its store has found. The caller then reports Live and PeerState of
-// each replica, Meta, and a Tick.
+// New makes the machine of a partition. The caller then reports Live and PeerState of each replica, Meta, and a Tick.
 func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	m := &Machine{
 		o: o, self: o.Self, index: ix, register: reg,
@@ -67,8 +66,7 @@ func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	return m
 }
 
-// Step takes one event and adds to out what must be done. It panics on an impossible transition only, never because of
-// a peer's bytes.
+// Step takes one event and adds to out what must be done. It never panics because of a peer's bytes.
 func (m *Machine) Step(ev Event, out *Effects) {
 	m.out = out
 	if m.role == Stopped {

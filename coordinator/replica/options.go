@@ -28,8 +28,7 @@ type Options struct {
 	Check       bool           // verify the invariants after every Step; on in all tests
 }
 
-// DefaultRepeatMS is Options.RepeatMS where nothing else is said: no edge repeats a put for longer than its put limit,
-// 9 s.
+// DefaultRepeatMS is the default of Options.RepeatMS: no edge repeats a put for longer than its put limit, 9 s.
 const DefaultRepeatMS = 30_000
 
 // Index is the commit log as the machine requires it. The machine keeps it equal to its own log. No method performs I/O

@@ -24,8 +24,7 @@ type heldPut struct {
 	sinceMS int64
 }
 
-// propose takes puts (AC-1). A repeat joins its first attempt; the others are appended as one group, or held while the
-// partition cannot accept them.
+// propose takes puts (AC-1). A repeat joins its first attempt; the others are appended as one group, or held.
 func (m *Machine) propose(ev Propose) {
 	l := m.lead
 	if l == nil {

@@ -44,8 +44,7 @@ func (m *Machine) membersAnswer() bool {
 	return true
 }
 
-// giveUpRolledBack answers "in doubt" after the grace time: the marker is not committed, so that a later leader may
-// still bring the puts back.
+// giveUpRolledBack answers "in doubt" after the grace time: a later leader may still bring the puts back.
 func (m *Machine) giveUpRolledBack() {
 	l := m.lead
 	n := 0
@@ -102,8 +101,7 @@ func (m *Machine) awaitMarker(old *leadership) {
 	}
 }
 
-// answerRolledBack answers the rolled-back puts once the marker is committed: no later leader can bring them back
-// (RB-6).
+// answerRolledBack answers the rolled-back puts once the marker is committed: they cannot come back (RB-6).
 func (m *Machine) answerRolledBack() {
 	for _, p := range m.lead.rolledBack {
 		if p.ticket != 0 {

@@ -8,8 +8,7 @@ import (
 )
 
 // tail is the newest part of a leader's log, in memory, so that followers that keep up need no reads. The batches are
-// contiguous and reach up to the log's end. Popped entries leave room in front; `head` counts it, so that a pop moves
-// nothing.
+// contiguous up to the log's end. `head` counts the popped entries in front, so that a pop moves nothing.
 type tail struct {
 	batches []queue.Batch
 	head    int

@@ -12,8 +12,7 @@ type Cursor struct {
 	start     ident.Sequence // where the channel began
 	confirmed ident.Sequence
 	ranges    rangeSet // settled above confirmed
-	// Deferred is the set of deferred messages. A direct change of it (a delivery, a timer that fires) is
-	// not part of the next delta.
+	// Deferred is the set of deferred messages. A direct change of it (a delivery, a timer) is not in the next delta.
 	Deferred deferredSet
 
 	// Unreplicated is set for an ephemeral channel, which sends no deltas.

@@ -46,12 +46,10 @@ type deferredSet struct {
 	places map[ident.Sequence]int32
 	active map[ident.Sequence]active
 	ready  seqQueue
-	// BySeq: ready messages are delivered by sequence, as on an ordered channel, instead of in the
-	// order in which they became ready.
+	// BySeq: ready messages are delivered by sequence, as on an ordered channel, and not first come, first served.
 	BySeq    bool
 	unsorted bool // the queue may have to be sorted for BySeq
-	// due counts the ready messages. The queue may have more entries: Peek skips a message that left the
-	// set in another way.
+	// due counts the ready messages. The queue may have more entries: Peek skips messages that have left the set.
 	due int
 }
 

@@ -22,8 +22,7 @@ const (
 	ackBytes = 24
 	// ackPause is the shortest time between two syncs of the acknowledgement record.
 	ackPause = 100 * time.Millisecond
-	// ackShare bounds the share of disk time that the syncs take: after each sync follows a pause
-	// of ackShare times its duration.
+	// ackShare bounds the disk time that the syncs take: each is followed by a pause of ackShare times its duration.
 	ackShare = 128
 )
 

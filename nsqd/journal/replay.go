@@ -30,8 +30,7 @@ type Recovery struct {
 	Groups int   // number of replayed groups
 	Bytes  int64 // bytes of their bodies
 	Torn   bool  // an unacknowledged group was cut
-	// Corrupt is not nil if acknowledged groups cannot be read: the whole directory is then
-	// doubtful. It wraps errCorrupt.
+	// Corrupt, an errCorrupt, means that acknowledged groups cannot be read: the whole directory is doubtful.
 	Corrupt error
 	// Salvaged is the number of groups replayed after the unreadable ones. Groups includes them.
 	Salvaged int

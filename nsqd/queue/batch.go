@@ -46,8 +46,7 @@ const (
 
 // The kinds of control batches. On disk and on the wire: append only.
 const (
-	// ControlMarker opens an epoch. The leader serves nothing of the epoch before the committed end
-	// has passed the marker.
+	// ControlMarker opens an epoch. The leader serves nothing of the epoch before the marker is committed.
 	ControlMarker uint8 = 1
 	// ControlRelocation has copies of older messages, so that retention may remove the head of
 	// the log although the messages are not finished; see relocationBuilder.
@@ -154,8 +153,7 @@ func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS in
 	}
 }
 
-// Clone copies the draft, so that a retry can be sealed while readers and peers still use the bytes
-// that were sealed before.
+// Clone copies the draft, so that a retry can be sealed while the bytes that were sealed before are in use.
 func (d *Draft) Clone() Draft {
 	c := *d
 	c.Bytes = bytes.Clone(d.Bytes)

@@ -255,8 +255,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	return p.index.TrimHead(first)
 }
 
-// HeadEnd is the end of the oldest segment; false while it is the only one, so that TrimHead could
-// remove nothing. It is cheap.
+// HeadEnd is the end of the oldest segment; false while it is the only one, which TrimHead does not remove.
 func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.headEnd() }
 
 // firstOnDisk is the position at which the first segment begins, and the checksum from which its first batch continues.

@@ -210,8 +210,7 @@ func (r *storeRecovery) adopt() (lost error) {
 	return lost
 }
 
-// Doubt returns why acknowledged data may be missing since Open, so that replicas got a new store id;
-// nil if nothing is missing.
+// Doubt returns why acknowledged data may be missing since Open, so that replicas got a new store id, or nil.
 func (s *Store) Doubt() error { return s.doubt }
 
 // judge decides whether the directory as a whole is doubtful. lost is the error of adopt.

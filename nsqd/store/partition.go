@@ -73,8 +73,7 @@ func (p *Partition) Restored() queue.Restored {
 	return p.mu.restored
 }
 
-// States are the versions of the channel state that Open found: a full one and the deltas after it,
-// to be applied in this order.
+// States are the versions of the channel state that Open found: a full one and the deltas after it, in order.
 func (p *Partition) States() []queue.StateVersion {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

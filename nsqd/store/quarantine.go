@@ -41,8 +41,7 @@ func (q *quarantine) release(from, to ident.Offset) {
 	*q = slices.DeleteFunc(*q, func(d queue.Damage) bool { return d.From >= from && d.From < to })
 }
 
-// Damaged lists the unreadable ranges that were not repaired since. To of a range is exact if the
-// commit log has the batch.
+// Damaged lists the unreadable ranges that were not repaired. To is exact if the commit log has the batch.
 func (p *Partition) Damaged() []queue.Damage {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -160,8 +159,7 @@ func (p *Partition) proves(b *queue.Batch) bool {
 	return proved
 }
 
-// intact reports whether the segments have the complete batch. It reads past the page cache, which may
-// have bytes that the disk has lost.
+// intact reports whether the disk, not only the page cache, has the complete batch.
 func (p *Partition) intact(b *queue.Batch) bool {
 	found, err := p.segments.readDisk(b.At.Offset, b.End.Offset, len(b.Bytes))
 	return err == nil && len(found) == 1 && found[0].CRC == b.CRC

@@ -144,8 +144,7 @@ func (p *Partition) unchanged(cuts uint64) bool {
 	return p.mu.cuts == cuts
 }
 
-// upTo returns the first batches: max bytes of them, but at least one if there is any. The elements
-// never change, so they are shared.
+// upTo returns the first batches, shared: max bytes of them, but at least one if there is any.
 func upTo(max int, b []queue.Batch) []queue.Batch {
 	n, bytes := 0, 0
 	for n < len(b) && (n == 0 || bytes+len(b[n].Bytes) <= max) {

@@ -57,8 +57,7 @@ func appendRecord(b []byte, slot uint64, w *queue.Write) []byte {
 	return b
 }
 
-// DecodeRecord decodes the first record of a group's body and returns its length. The record
-// aliases b. Error: ErrCorrupt.
+// DecodeRecord decodes the first record of a group's body, which it aliases, and its length. Error: ErrCorrupt.
 func DecodeRecord(b []byte) (Record, int, error) {
 	if len(b) < recordHeaderSize {
 		return Record{}, 0, fmt.Errorf("%w: %d bytes are no record", ErrCorrupt, len(b))

@@ -13,8 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// recovery rebuilds one partition from the segments below the lowest cut since the checkpoint, and
-// from the journal above it.
+// recovery rebuilds one partition: the segments below the lowest cut since the checkpoint, above it the journal.
 type recovery struct {
 	p         *Partition
 	cut       ident.Position // the segments are valid up to here; the pending batches follow
@@ -117,9 +116,8 @@ func (r *recovery) fillFromSegments(to queue.Batch) {
 }
 
 // adopt takes over batches in the segments beyond the journal's end, as far as the chain of checksums proves them, and
-// reports whether there were any. Only writes that are durable in the journal reach the segments, and a torn group
-// never does. So such batches show that the journal has lost groups. After a cut adopt takes none, because the segments
-// may still contain the cut batches.
+// reports whether there were any. Such batches show that the journal has lost groups, because only what is durable
+// there reaches the segments. After a cut adopt takes none: the segments may still contain the cut batches.
 func (r *recovery) adopt() bool {
 	d := &r.p.durable
 	if r.wasCut || r.overlap || r.broken != nil {
@@ -213,8 +211,7 @@ func (r *recovery) cutSegments() error {
 	return segments.reset() // only batches before the start were left
 }
 
-// checkSegments compares the segments at the cut with the chain. A header that cannot be read
-// proves nothing and cuts nothing.
+// checkSegments compares the segments at the cut with the chain. An unreadable header proves nothing.
 func (r *recovery) checkSegments() {
 	p, d := r.p, &r.p.durable
 	if end := max(p.segments.end(), d.start.Offset); end < r.cut.Offset {
@@ -234,8 +231,7 @@ func (r *recovery) checkSegments() {
 	}
 }
 
-// scanChain finds the last batch of the segments when no other record has it: it follows the headers of the last file as
-// far as they continue each other.
+// scanChain finds the last batch of the segments when no other record has it, by the headers of the last file.
 func scanChain(p *Partition) (last queue.Batch) {
 	for _, base := range slices.Backward(p.segments.bases()) {
 		found := false

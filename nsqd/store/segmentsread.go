@@ -84,8 +84,7 @@ func (s *segments) readBytes(g segment, from ident.Offset, n int64) ([]byte, err
 	return b, nil
 }
 
-// decodeRun decodes batches that follow each other from offset at. The error is the reason for a
-// stop before the end of b.
+// decodeRun decodes batches that follow each other from offset at. The error is why it stopped before the end.
 func decodeRun(b []byte, at ident.Offset) ([]queue.Batch, error) {
 	var batches []queue.Batch
 	for len(b) > 0 {

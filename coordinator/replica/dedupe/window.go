@@ -39,8 +39,7 @@ type Window struct {
 	forgotten queue.Clock  // of the newest batch with identities before that; 0: none was forgotten
 }
 
-// NewWindow makes the window of a log without identities. It is full with bound of them, or if the budget of the broker
-// is used up.
+// NewWindow makes the window of a log without identities. It takes bound of them, within the budget of the broker.
 func NewWindow(windowMS int64, bound int, b *Budget) Window {
 	return Window{LengthMS: windowMS, bound: bound, budget: b}
 }
@@ -78,8 +77,7 @@ func (d *Window) Load(r *queue.Restored) {
 	}
 }
 
-// Tick moves the time, and forgets the identities whose window has passed. The clock of the partition begins to run
-// with the first one.
+// Tick moves the time, and forgets the identities whose window has passed. The first one starts the partition's clock.
 func (d *Window) Tick(nowMS int64) {
 	if !d.ticked {
 		d.sinceMS, d.ticked = nowMS, true
@@ -194,8 +192,7 @@ func (d *Window) passed(c queue.Clock, nowMS int64) bool {
 	return d.Clock(nowMS)-int64(c)*queue.ClockTick > d.LengthMS
 }
 
-// Mark returns what a start needs in addition to the log, which ends at end (DW-3). The zero value means that it needs
-// nothing.
+// Mark returns what a start needs in addition to the log, which ends at end (DW-3); zero: nothing.
 func (d *Window) Mark(end ident.Offset, nowMS int64) queue.IdentityMark {
 	if d.Len() == 0 && d.forgotten == 0 {
 		return queue.IdentityMark{}
@@ -223,8 +220,7 @@ func (d *Window) Truncate(o ident.Offset) {
 	d.below = min(d.below, o)
 }
 
-// Restart begins afresh with a log whose head was removed at o. The leader has forgotten the identities before, of
-// which the newest has this clock.
+// Restart begins afresh with a log whose head was removed at o. forgotten is that of the leader's window.
 func (d *Window) Restart(o ident.Offset, forgotten queue.Clock) {
 	for d.Len() > 0 {
 		d.popNewest()
@@ -306,16 +302,14 @@ func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
 	return r
 }
 
-// Budget counts the identities of all windows of one broker, so that they are bounded together. Any goroutine may use
-// it. A nil one bounds nothing.
+// Budget counts and bounds the identities of all windows of one broker, for any goroutine. A nil one has no bound.
 type Budget struct {
 	most int64
 	used atomic.Int64
 }
 
-// budgetSlack: a broker keeps this multiple of its budget before it drops identities that are in their window. The leaders
-// refuse more than the budget, but those of the partitions that it follows are other brokers, whose own budgets may
-// have room.
+// budgetSlack: a broker keeps this multiple of its budget before it drops identities that are in their window, because
+// the brokers whose partitions it follows have budgets of their own.
 const budgetSlack = 2
 
 // NewBudget makes a budget of this many identities.
