@@ -84,8 +84,7 @@ func (p *Partition) originLocked(o ChannelOptions) ident.Sequence {
 	return min(max(at, p.source.Start().Sequence), p.limitLocked())
 }
 
-// change makes an administrative change on the leader, by the same method as on a follower (applyLocked), and waits
-// until all in-sync replicas have it.
+// change makes an administrative change on the leader (applyLocked), and waits until all in-sync replicas have it.
 func (p *Partition) change(ctx context.Context, work func() (state.Record, error)) error {
 	d, err := p.begin(work)
 	if err != nil {
@@ -149,9 +148,9 @@ func (p *Partition) EmptyChannel(ctx context.Context, name string) error {
 	})
 }
 
-// SeekChannel moves the channel, forward or back, to the position at which a new channel with these options would begin.
-// It forgets messages in flight and deferred messages. The effect is exact, because it is counted in the same step. It
-// is also returned with ErrNotReplicated.
+// SeekChannel moves the channel, forward or back, to the position at which a new channel with these options would
+// begin. It forgets messages in flight and deferred messages. The effect is exact, and returned with ErrNotReplicated
+// too.
 func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptions) (e SeekEffect, err error) {
 	err = p.onChannel(ctx, name, func(c *Channel) state.Record {
 		c.seekEffect = &e
@@ -261,8 +260,7 @@ func (p *Partition) ReleaseEphemeral() {
 	}
 }
 
-// passed returns the first sequence that the channels of an #ephemeral topic still need. False: the topic has a durable
-// channel, or its cursor is there already.
+// passed returns the first sequence that the channels of an #ephemeral topic still need; false: no move is due.
 func (p *Partition) passed() (low ident.Sequence, ok bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

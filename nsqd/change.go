@@ -25,8 +25,8 @@ type pendingChange struct {
 	finish         orderedFinish // without a channel, it is not the finish of an ordered channel
 }
 
-// Complete reports that the change is on all in-sync replicas (outcome.Committed), or that this is uncertain. It is
-// ignored after Unlead, which has answered the change.
+// Complete reports that the change is on all in-sync replicas (outcome.Committed), or may not be. After Unlead it is
+// void.
 func (d *pendingChange) Complete(c outcome.Completion) {
 	if !d.p.openChanges.remove(d) {
 		return

@@ -37,8 +37,7 @@ func (v verdict) stopsChannel() bool { return v >= notLeading && v <= uncommitte
 // stopsReap reports whether Reap has to wait, too.
 func (v verdict) stopsReap() bool { return v >= notLeading && v <= fenced }
 
-// verdictLocked decides whether the message at the front of a window may be delivered to s now. Without a
-// window it decides whether the channel may deliver any message.
+// verdictLocked decides whether the front of a window, or without one any message, may be delivered to s now.
 //
 // A delayed message is in no window before it is due (DeferredSet.Expire). availableLocked adds the pause after a
 // failed read and the paced catch-up, Pull the subscriber's credit.

@@ -69,7 +69,7 @@ type Options struct {
 	// Partition.Extend is earlier. May be nil.
 	Fence *atomic.Int64
 	// Pace slows channels that are far behind. May be nil.
-	Pace Pace
+	Pace pacer
 	// Now is the clock, unix ns (time.Now).
 	Now func() int64
 	// Log receives faults for the operator. May be nil.

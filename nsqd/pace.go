@@ -5,8 +5,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Pace makes channels that are far behind pause between bursts, because they take processor time from current puts.
-type Pace interface {
+// pacer makes channels that are far behind pause between bursts, because they take processor time from current puts.
+type pacer interface {
 	// Burst is the number of bytes that such a channel may deliver between two pauses; 0: no pause. Called under locks.
 	Burst() int
 	// Pause calls wake after the pause. It is called under locks, so it calls wake from another goroutine.

@@ -9,8 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// Snapshot encodes the whole replicated state. It may include changes that no delta contains yet. Deltas hold absolute
-// values, so it is harmless to apply them on top.
+// Snapshot encodes the whole replicated state. Later deltas may repeat parts of it, which is harmless.
 func (p *Partition) Snapshot() []byte {
 	channels := p.durable()
 	p.mu.RLock()

@@ -20,8 +20,7 @@ func (p *Partition) Relocate(ctx context.Context, at ident.Offset, seqs []ident.
 	})
 }
 
-// Floor is the least confirmed sequence of the durable channels; below it only deferred messages are needed. Without
-// durable channels it is the topic's cursor.
+// Floor is the least confirmed sequence of the durable channels or, without any, the topic's cursor.
 func (p *Partition) Floor() ident.Sequence {
 	p.ApplyPending()
 	p.mu.RLock()
@@ -85,8 +84,7 @@ func (p *Partition) DeferredCount() (n int) {
 // since its last one was deleted, except what ReleaseEphemeral released. Removable forgets relocations that no channel
 // needs.
 //
-// It reads the channels and the relocations atomically: no delta and no snapshot is applied in between. Otherwise it
-// could rely on a batch that the second read no longer protects.
+// It reads channels and relocations atomically, or it could rely on a batch that the second read no longer protects.
 func (p *Partition) Removable() (below ident.Sequence, from ident.Offset) {
 	p.ApplyPending()
 	p.mu.RLock() // every delta and snapshot is applied under mu
@@ -178,8 +176,7 @@ func (c *relocations) holds(seq ident.Sequence, at ident.Offset) bool {
 	return x.settled != noOffset && x.settled >= at
 }
 
-// add records a relocation batch. A batch at a lower offset than one that is recorded changes
-// nothing, so deltas may be applied again.
+// add records a relocation batch, unless one at a higher offset is recorded: deltas may be applied again.
 func (c *relocations) add(at ident.Offset, seqs []ident.Sequence, settled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

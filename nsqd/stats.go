@@ -268,8 +268,7 @@ func (w *Work) Add(o Work) {
 	}
 }
 
-// works holds the counts of the channels, a *verbCounts by name. A follower creates its Channels again for each snapshot
-// of the state; the counts outlive them.
+// works holds the counts of the channels by name (*verbCounts). They outlive the Channels of a follower.
 type works struct{ byChannel sync.Map }
 
 // verbCounts counts for one channel of one partition.

@@ -195,8 +195,7 @@ func (c *Channel) Err(s *Subscriber) error {
 	return s.err
 }
 
-// Revoked appends to dst the sequences of deliveries to s that the channel has revoked since the last call (timed out,
-// emptied). s.Wake receives when there are any.
+// Revoked appends to dst the sequences of deliveries to s that were revoked since the last call; s.Wake reports them.
 func (c *Channel) Revoked(s *Subscriber, dst []ident.Sequence) []ident.Sequence {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,7 @@ import (
 const (
 	// After a gap of stall between two ticks, the state of the peers is not trusted until they could report again.
 	stall = 300 * time.Millisecond
-	// Only a wall clock that is set back by more than stepLeast is corrected for. On a busy machine, less may be
-	// the time between reading the two clocks.
+	// stepLeast is the least step back of the wall clock that is corrected. Less may be the time between two readings.
 	stepLeast = 100 * time.Millisecond
 )
 

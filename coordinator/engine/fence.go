@@ -63,6 +63,5 @@ func (e *Engine) unheard() time.Duration {
 	return max(silence-silent, 2*tickEvery)
 }
 
-// extendEvery is the period of extendAll. With ten thousand partitions and a broker away, each run costs a
-// millisecond; a later extension only ends a little earlier.
+// extendEvery is the period of extendAll, which costs a millisecond if one of ten thousand partitions lacks a broker.
 func (e *Engine) extendEvery() time.Duration { return max(e.unheard()/10, tickEvery) - tickEvery/2 }

@@ -232,8 +232,7 @@ func (l *loop) step(p *Partition, ev replica.Event) {
 	p.machine.Step(ev, &p.out)
 }
 
-// touch adds a partition to this pass, and gives its machine the time if that is stale: a machine that got no ticks for
-// an hour would find every deadline passed.
+// touch adds a partition to this pass, and first gives its machine the time, which it may not have had for an hour.
 func (l *loop) touch(p *Partition) {
 	if p.touched {
 		return

@@ -26,8 +26,8 @@ type sharing interface {
 	Release()
 }
 
-// Partition is one replica on this broker: its machine, its store, its channels. It is
-// nsqd.Log and nsqd.Replicator of its channels.
+// Partition is one replica on this broker: its machine, store and channels, for which it is nsqd.Log and
+// nsqd.Replicator.
 type Partition struct {
 	// Set before the loop gets the partition, and never changed; any goroutine reads them.
 	id    ident.Partition
@@ -94,8 +94,7 @@ func (p *Partition) LogFields() map[string]any {
 	return map[string]any{"topic": p.topic, "partition": p.id.Number}
 }
 
-// SetTrashed marks the partition's topic as trashed: it then refuses client puts and is left out of
-// statistics. Its replicas keep replicating and elect leaders.
+// SetTrashed marks the topic as trashed: it refuses client puts and is left out of statistics, but keeps replicating.
 func (p *Partition) SetTrashed(trashed bool) { p.trashed.Store(trashed) }
 
 // Trashed reports whether the topic is in the trash.
@@ -151,8 +150,7 @@ type leading interface {
 	Followers(nowMS int64, dst []replica.FollowerView) []replica.FollowerView
 }
 
-// Followers refreshes Partition.Followers of partitions led here. It waits for a pass of each core loop concerned, at
-// most for wait: if a loop hangs, the earlier followers stay.
+// Followers refreshes Partition.Followers of partitions led here. If a loop hangs for `wait`, the earlier ones stay.
 func (e *Engine) Followers(of []*Partition, wait time.Duration) {
 	loops := map[*loop]bool{}
 	for _, p := range of {

@@ -39,8 +39,7 @@ type event struct {
 	ack       chan struct{}
 }
 
-// eventQueue is a loop's input: many writers, one reader that takes everything at once. Writers never block. They
-// bound the queue: edges admit puts, and replicas have windows.
+// eventQueue is a loop's input. Writers never block; they bound it: edges admit puts, and replicas have windows.
 type eventQueue struct {
 	wake concurrency.Edge // there are events
 	mu   struct {

@@ -93,8 +93,7 @@ func (l *loop) wakeIfPending() {
 	}
 }
 
-// Synced is called when a submission is durable: by the journal's goroutine or, without syncs, by a goroutine in a
-// flush, which checks the queue afterwards.
+// Synced is called when a submission is durable, by the journal's goroutine or by one that flushes.
 func (l *loop) Synced(token uint64, err error) {
 	e := event{kind: eventSynced, token: token, err: err}
 	if l.flushers.Load() > 0 {
@@ -118,8 +117,7 @@ type single chan replica.Completion
 // Complete implements replica.Completer; capacity 1, called once.
 func (s single) Complete(c replica.Completion) { s <- c }
 
-// PutControl puts a control batch and waits for its outcome. false: this broker no longer
-// leads, or there are not enough replicas.
+// PutControl puts a control batch and waits for its outcome. false: not the leader, or not enough replicas.
 func (e *Engine) PutControl(ctx context.Context, p ident.Partition, d queue.Draft) (committed bool, err error) {
 	done := make(single, 1)
 	e.Propose(p, d, done)

@@ -29,8 +29,7 @@ const (
 // the other, byte for byte as they lie in the log. The sender's incarnation is the connection's.
 //
 // It is three lists, each with its length first: the message's fields as numbers (uvarints), its epochs of five numbers
-// each, the bytes of the channel-state delta. New fields go to the end of the first list: an older build skips them,
-// and a newer one reads zeros where they are missing.
+// each, the bytes of the channel-state delta. New fields go to the end of the first list: older builds skip them.
 //
 // A long delta is at the front of the payload instead, because headers are bounded. The first list ends with its length
 // and, as nothing else covers a payload, its CRC-32C. On the wire, by position: append only.
@@ -115,8 +114,7 @@ func flagsOf(m *replica.Message) (flags uint8) {
 	return flags
 }
 
-// decodeMessage reads a frame, whose bytes the message shares. It verifies the checksums of each batch, so that no
-// machine sees damaged bytes. Errors wrap ErrFrame.
+// decodeMessage reads a frame, whose bytes the message shares, and verifies each batch. Errors wrap ErrFrame.
 func decodeMessage(f rpc.Received) (p ident.Partition, m replica.Message, err error) {
 	r := numbers{b: f.Header}
 	r.open()

@@ -29,7 +29,7 @@ func (v version) in(e ident.Epoch) uint64 {
 	return 0
 }
 
-// channelState is the version that the Register holds, and the size of its history. Only writeState changes it.
+// channelState is the version that the register holds, and the size of its history. Only writeState changes it.
 type channelState struct {
 	version version
 	deltas  int // bytes of the deltas since the last snapshot
@@ -54,7 +54,7 @@ func (m *Machine) writeState(c queue.StateVersion) {
 }
 
 // Replay brings a register to the state that a store has kept: its snapshots and deltas, oldest first.
-func Replay(r Register, versions []queue.StateVersion) {
+func Replay(r register, versions []queue.StateVersion) {
 	for _, c := range versions {
 		if c.Full {
 			r.Replace(c.Delta)
@@ -114,8 +114,7 @@ func (m *Machine) sendSnapshot(f *progress) {
 	m.sendState(f, queue.StateVersion{Epoch: l.epoch, N: l.stateIssued, Full: true, Delta: m.register.Snapshot()})
 }
 
-// sendState sends one version. The committed end rides on it: a message is finished soon after it was committed, so
-// most followers need no other message for that.
+// sendState sends one version, and the committed end with it: most followers then need no other message for that.
 func (m *Machine) sendState(f *progress, c queue.StateVersion) {
 	f.committedSent = m.committed.Offset
 	m.send(f.node, Message{Kind: MsgChannelState, Epoch: m.lead.epoch, To: f.ack.store, Committed: m.committed, State: c})

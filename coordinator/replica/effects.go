@@ -10,8 +10,7 @@ import (
 )
 
 // Effects is the output of Step. The loop carries the fields out in their order. Send may leave before Write is
-// durable: Step emits a message that depends on durability (an acknowledgement, the first message of an epoch) only for
-// the Synced event of the Token concerned.
+// durable: a message that depends on durability is emitted for the Synced event of the Token concerned.
 type Effects struct {
 	Write []queue.Write
 	Token uint64 // of Write; 0: there is nothing to write
@@ -68,8 +67,7 @@ const (
 
 // The alarms of Effects.Alarm, each with the details of one event. By itself, none changes the log, ISR or leadership.
 var (
-	// ErrTwoLeaders: a broker sends appends of an epoch that this machine leads. A rule of the protocol or the metadata
-	// store is broken. The message is refused.
+	// ErrTwoLeaders: another broker leads the epoch that this machine leads. The protocol or the metadata is broken.
 	ErrTwoLeaders = errors.New("replica: two brokers lead one epoch; the messages of the other are refused")
 	// ErrOtherHistory: the leader's log conflicts with this one below the committed end. That happens after an unclean
 	// recovery. The replica keeps its bytes and stays out of the ISR until an operator removes it.

@@ -15,7 +15,7 @@ type (
 		Puts   []Put
 		TimeNS int64 // wall clock for the batches' time stamps; safety never depends on it
 	}
-	// Change carries a delta of the channel state, which the leader's Register has applied already (CH-1).
+	// Change carries a delta of the channel state, which the leader's register has applied already (CH-1).
 	Change struct {
 		Delta  []byte
 		Ticket uint64 // 0: no Completion is expected
@@ -45,8 +45,7 @@ type (
 		OK, Unknown bool
 		State       metadata.PartitionState
 	}
-	// PeerState reports whether a node answers. Dead means that its process is gone for certain (connection closed and
-	// redial refused), so that T_isr need not pass.
+	// PeerState reports whether a node answers. Dead: its process is gone for certain, and T_isr need not pass.
 	PeerState struct {
 		Node     ident.Node
 		Up, Dead bool
@@ -62,8 +61,7 @@ type (
 		Node ident.Node
 		Low  bool
 	}
-	// Tick is the only source of time. Time decides about waiting and about nothing else. The loop sends a Tick before
-	// other events when the last one is more than 10 ms old.
+	// Tick is the only source of time, which decides about waiting alone. The loop sends one before events after 10 ms.
 	Tick struct{ NowMS int64 }
 	// TransferLeadership asks a leader to transfer its leadership to another member of the ISR.
 	TransferLeadership struct{ To ident.Node }

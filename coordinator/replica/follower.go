@@ -104,9 +104,8 @@ func (m *Machine) mayRestart(msg *Message) bool {
 }
 
 // rejectAppend rejects an append that does not join this log. A leader that asks below the committed end for the first
-// time has another history, unless this log is empty: it has just begun afresh where another leader's log begins
-// (CU-6). A place before the beginning of this log cannot be compared. It says nothing if the leader has committed more
-// than that: then it asks next where this log ends (CU-1).
+// time has another history. Two exceptions: this log has just begun afresh (CU-6), or the place is before its beginning
+// and the leader has committed more, so that it asks next where this log ends (CU-1).
 func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 	beganAfresh := m.log.end == m.index.Start() // with nothing that another history could have
 	start := m.index.Start().Offset

@@ -7,8 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// This file recognises leaders that live and cannot commit: a leader that does not reach its followers, and a leader
-// whose disk stalls. The loop acts on it; no machine does.
+// This file recognises leaders that live and cannot commit. The loop acts on it; no machine does.
 
 // BelowMinimum reports whether the ISR without some brokers is below its minimum.
 func BelowMinimum(s metadata.PartitionState, without []ident.Node) bool {
@@ -45,8 +44,7 @@ func (m *Machine) syncOverdue() bool {
 	return len(m.log.pending) > 0 && m.nowMS-m.log.pending[0].atMS >= 2*m.o.ISRMS
 }
 
-// diskStalled reports (EL-8) whether this leader's sync is overdue while a minimum of other members answers and has
-// acknowledged more than is durable here.
+// diskStalled reports (EL-8) whether this leader's sync is overdue while a minimum of other members is ahead of it.
 func (m *Machine) diskStalled() bool {
 	if !m.syncOverdue() {
 		return false

@@ -104,8 +104,8 @@ func (p *progress) probeBack(at ident.Position, nowMS int64) (again bool) {
 	return again
 }
 
-// probeAgain probes a follower that was not reachable. All that was sent and not acknowledged may be lost. The time of
-// its oldest debt stays (AC-8). It may be called in any phase.
+// probeAgain probes a follower that was not reachable, in any phase: unacknowledged messages may be lost. Its lag stays
+// (AC-8).
 func (p *progress) probeAgain(nowMS int64) {
 	p.becomeProbe(p.next)
 	p.probeNow(nowMS)

@@ -136,8 +136,7 @@ func (m *Machine) replicate() {
 	}
 }
 
-// replicateTo sends one follower what it lacks, within its window (AC-3): the next batches, or the probe again when its
-// answer is due, and the first snapshot of the channel state.
+// replicateTo sends one follower what it lacks, within its window (AC-3), or the probe again, or a first snapshot.
 func (m *Machine) replicateTo(f *progress) {
 	if f.probing() {
 		if m.nowMS-f.sentMS >= f.probeAgainMS(m.o.RetryMS) {

@@ -118,8 +118,7 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 	return r.salvage(images, visit)
 }
 
-// judgeFiles checks whether files that the mark counts are missing, empty or cut short: they may
-// have contained the groups acknowledged last.
+// judgeFiles checks whether files that the mark counts, perhaps with the last groups, are missing or empty.
 func (r *replayer) judgeFiles(images []*image, from Mark) {
 	left := 0
 	for left < from.Files {
@@ -152,8 +151,7 @@ func (r *replayer) newestRun(images []*image) {
 	}
 }
 
-// salvage passes the readable groups after the break to visit, in their order. visit must check
-// which of their writes continue its state.
+// salvage passes the readable groups after the break to visit, which checks what continues its state.
 func (r *replayer) salvage(images []*image, visit func(body []byte) error) error {
 	bodies := map[uint64][]byte{}
 	for _, im := range images {

@@ -14,8 +14,7 @@ import (
 // HeaderSize is the length of a batch header in bytes.
 const HeaderSize = 80
 
-// MaxBatchBytes bounds one batch, and so the decoder's allocations. It is well above the largest
-// multi-put (--max-body-size, 5 MiB by default).
+// MaxBatchBytes bounds one batch, and so the decoder's allocations, well above --max-body-size (5 MiB).
 const MaxBatchBytes = 64 << 20
 
 const (
@@ -110,8 +109,7 @@ func (b *Batch) Record() commitlog.Record {
 	}
 }
 
-// Seal fills in the header in constant time, without touching the payload. The draft's bytes belong to
-// the batch afterwards: a retry seals a Clone.
+// Seal fills in the header in constant time. The draft's bytes belong to the batch afterwards: retries seal a Clone.
 func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS int64) Batch {
 	h := d.Bytes[:HeaderSize]
 	clear(h)
@@ -181,8 +179,7 @@ func Decode(b []byte) (Batch, int, error) {
 	return batch, n, nil
 }
 
-// DecodeHeader decodes and checks a header only: the result has no Bytes. It also returns the length
-// of the whole batch in bytes. Errors: ErrTorn, ErrCorrupt.
+// DecodeHeader decodes and checks a header alone, and returns the length of the batch. Errors: ErrTorn, ErrCorrupt.
 func DecodeHeader(b []byte) (Batch, int, error) {
 	if len(b) < HeaderSize {
 		return Batch{}, 0, ErrTorn

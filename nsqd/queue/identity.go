@@ -86,8 +86,7 @@ const (
 	CopyOrigin     = "origin"      // import and mirror: the put that begins with it
 )
 
-// IdentityOfCopy is the identity of the copy of a message, so that a copy that was interrupted before it
-// was recorded is recognised when it is repeated.
+// IdentityOfCopy is the identity of the copy of a message, by which a repeat of an interrupted copy is recognised.
 func IdentityOfCopy(why string, of Source) Identity {
 	b := append([]byte(why), 0)
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Topic))

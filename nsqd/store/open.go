@@ -50,8 +50,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// open reads folders, checkpoint, partitions and journal. It writes everything again and makes a
-// checkpoint before the journal starts.
+// open reads everything, writes it again, and makes a checkpoint before the journal starts.
 func (s *Store) open() error {
 	if err := vfs.MakeDir(s.o.FS, s.o.Dir); err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -77,7 +76,7 @@ func (s *Store) open() error {
 	}
 	mark := s.journal.Mark()
 	s.writer.s = s
-	if err := s.writer.checkpoint(mark, starting); err != nil {
+	if err := s.writer.checkpoint(mark, false, true); err != nil {
 		return err
 	}
 	s.writer.start(s, mark)

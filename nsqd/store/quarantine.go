@@ -12,13 +12,11 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxQuarantine bounds the damaged ranges that are remembered per partition. Reads find the others
-// after the first ones were repaired.
+// maxQuarantine bounds the damaged ranges that are remembered per partition; reads find the others later.
 const maxQuarantine = 1024
 
-// quarantine is the sorted list of ranges in which reads of a partition found damage, until Repair.
-// It is in memory only: after a restart, reads find the damage again. Only Repair and the reports
-// for operators use it; in particular, reads do not.
+// quarantine is the sorted list of ranges in which reads of a partition found damage, until Repair. It is in memory
+// only, for Repair and for operators; reads ignore it.
 type quarantine []queue.Damage
 
 // add adds a range. False: it is known, or the list is full.
@@ -51,8 +49,7 @@ func (p *Partition) Damaged() []queue.Damage {
 // Damaged receives when a range went into quarantine.
 func (s *Store) Damaged() <-chan struct{} { return s.damaged }
 
-// quarantineDamage narrows the range of a failed read by the commit log and puts it into
-// quarantine. It passes other errors through.
+// quarantineDamage puts the range of a failed read into quarantine. It passes other errors through.
 func (p *Partition) quarantineDamage(err error) error {
 	var d *queue.Damage
 	if !errors.As(err, &d) {
@@ -141,8 +138,7 @@ func (p *Partition) proven(batches []queue.Batch) ([]queue.Batch, error) {
 	return batches[:n], nil
 }
 
-// proves reports whether this disk proves a batch: the commit log has this very batch, or the next
-// batch continues from it, or it is the last of the log.
+// proves reports whether the commit log, the next batch, or the end of the log proves a batch.
 func (p *Partition) proves(b *queue.Batch) bool {
 	if r, ok := p.index.AtOffset(b.At.Offset); ok && r.CRC == b.CRC && r.End() == b.End {
 		return true

@@ -90,9 +90,8 @@ func (p *Partition) readSequence(n ident.Sequence, max int) ([]queue.Batch, erro
 	}, func() (ident.Offset, bool) { return p.boundaryOf(n) })
 }
 
-// read tries the memory: inTail, called under the lock, returns an offset, by which read decides
-// whether the tail covers the request, and an index into the tail. Otherwise it reads the segments
-// from the offset that boundary returns.
+// read tries the memory: inTail, called under the lock, returns an offset that the tail must cover, and an index into
+// it. Otherwise it reads the segments from the offset that boundary returns.
 func (p *Partition) read(max int, inTail func() (ident.Offset, int), boundary func() (ident.Offset, bool)) ([]queue.Batch, error) {
 	for range readAttempts {
 		p.mu.RLock()

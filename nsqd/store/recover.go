@@ -170,8 +170,7 @@ func (r *recovery) cutToJournal(b queue.Batch) bool {
 	return true
 }
 
-// finish writes the partition again and checks it. Afterwards r.broken is the reason why
-// acknowledged bytes are missing or doubtful, if any.
+// finish writes the partition again and checks it. r.broken is why acknowledged bytes are missing, if any.
 func (r *recovery) finish() error {
 	p, d := r.p, &r.p.durable
 	if r.touched || p.segments.end() != r.cut.Offset { // something changed since the checkpoint synced it
@@ -343,8 +342,7 @@ const (
 	recentLeast = 256
 )
 
-// recentPuts collects the request ids of the newest puts: the puts of the time within which edges
-// retry, and in addition `any` puts of any age.
+// recentPuts collects the request ids of the puts that edges may retry, and of at least `any` puts.
 func (p *Partition) recentPuts(any int) []queue.RecentPut {
 	d := &p.durable
 	from := min(d.end.Offset, p.putSince(p.store.o.RepeatFor))
@@ -418,4 +416,49 @@ func readCheckpoint(fs vfs.FS, name string) (*checkpoint, error) {
 	}
 	c, _ := decodeCheckpoint(b) // a damaged one counts as lost; the caller logs it
 	return c, nil
+}
+
+// LoadIdentities adds to r, which Restored has returned, the batches whose messages have identities: those
+// from the identity mark on. The replica's machine must not run yet.
+func (p *Partition) LoadIdentities(r *queue.Restored) {
+	if r.Identities == (queue.IdentityMark{}) {
+		return // the log never had any
+	}
+	var records []commitlog.Record
+	whole := p.index.Walk(max(r.Identities.From, p.Start().Offset), func(x commitlog.Record) {
+		if x.Identified {
+			records = append(records, x)
+		}
+	})
+	r.IdentitiesLost = !whole
+	at := ident.Offset(-1) // read so far
+	for _, x := range records {
+		if x.Offset < at {
+			continue
+		}
+		batches, err := p.ReadAt(x.Offset, writtenBytes)
+		if err != nil || len(batches) == 0 {
+			r.IdentitiesLost = true
+			continue
+		}
+		for i := range batches {
+			if batches[i].Identified {
+				r.Identified = append(r.Identified, identifiedPut(&batches[i]))
+			}
+			at = batches[i].End.Offset
+		}
+	}
+}
+
+// identified reports whether a message of the log may have an identity.
+func (p *Partition) identified() bool {
+	some := false
+	whole := p.index.Walk(p.durable.start.Offset, func(x commitlog.Record) { some = some || x.Identified })
+	return some || !whole
+}
+
+func identifiedPut(b *queue.Batch) queue.IdentifiedPut {
+	p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, Clock: b.Clock}
+	b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
+	return p
 }

@@ -29,8 +29,7 @@ type producer struct {
 	maxN  uint64 // no number in order is above
 }
 
-// numbered is a RecentPut without the producer and the end's sequence, which follow from its place: a partition with
-// few puts keeps hundreds of them for a long time.
+// numbered is a compact RecentPut, because a partition with few puts keeps hundreds for a long time.
 type numbered struct {
 	n     uint64
 	first ident.Sequence

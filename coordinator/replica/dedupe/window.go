@@ -21,10 +21,9 @@ const (
 	identitySlack = 4
 )
 
-// Window is the dedupe window: the identities of the newest messages, by which a message that is published again is
-// recognised (DW-1). It is derived from the log, as Requests is. An identity enters it when its batch is appended, on
-// leader and follower alike. The identity leaves it when the batch is truncated, or when the window has passed since
-// the leader appended the batch, by the clock of the partition (queue.Clock, DW-2).
+// Window is the dedupe window (DW-1): the identities of the newest messages, derived from the log on leader and
+// follower alike. An identity enters it when its batch is appended. It leaves when the batch is truncated, or when the
+// window has passed since then by the clock of the partition (queue.Clock, DW-2).
 type Window struct {
 	// LengthMS may be changed at any time. A longer window applies to the identities that are still here. The identities
 	// that a shorter one forgot before are in doubt until the longer one has passed.
@@ -93,8 +92,7 @@ func (d *Window) Clock(nowMS int64) int64 {
 	return d.clockMS + max(nowMS-d.sinceMS, 0)
 }
 
-// stampAt is the clock of a batch that is appended now. It is above the clock now by one to two ticks, so that the
-// batch looks younger than it is, and never older.
+// stampAt is the clock of a batch that is appended now: one or two ticks ahead, so that no batch looks too old.
 func stampAt(clockMS int64) queue.Clock {
 	return queue.Clock(min(clockMS/queue.ClockTick+2, int64(queue.ForgottenUnknown)-1))
 }
@@ -252,8 +250,8 @@ func (d *Window) Clone() Window {
 	return c
 }
 
-// Recognition is the result of looking for the messages of a put in the window.
-type Recognition struct {
+// recognition is the result of looking for the messages of a put in the window.
+type recognition struct {
 	Known int // messages that are in the log, or stand twice in the put
 	New   int // identities that are not in the log; a message without one has none
 	First ident.Sequence
@@ -263,13 +261,13 @@ type Recognition struct {
 }
 
 // Recognise looks for the messages of a put. A put with one identity for all is known as a whole.
-func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
+func (d *Window) Recognise(draft *queue.Draft) (r recognition) {
 	if draft.Count == 1 || draft.HasPutIdentity() {
 		x, _ := draft.First()
 		if e := d.entries.find(x); e != nil {
-			return Recognition{Known: int(draft.Count), First: e.seq, Any: true, End: e.end}
+			return recognition{Known: int(draft.Count), First: e.seq, Any: true, End: e.end}
 		}
-		return Recognition{New: 1}
+		return recognition{New: 1}
 	}
 	var within map[queue.Identity]bool // of this put
 	fresh := make([]bool, 0, 8)
