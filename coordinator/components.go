@@ -56,7 +56,7 @@ func (b *Broker) makeEngine() {
 	})
 }
 
-// reachability implements engine.Reachability: which brokers answer, and when the metadata last had this one's registration.
+// reachability implements engine.Options.Reachability: which brokers answer, and when the metadata last had this one's registration.
 type reachability struct {
 	*liveness.Peers
 	*session.Contact

@@ -11,9 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// CreateChannel creates a channel, or finds it. It returns when the channel's position is on all in-sync replicas. A
-// channel of the name with another id was deleted elsewhere, and is replaced. Errors: ErrNotLeader, ErrNotReplicated,
-// outcome.ErrInvalid.
+// CreateChannel creates a channel, or finds it. It returns when the channel's position is on all in-sync replicas. It
+// replaces a channel of the name with another id. Errors: ErrNotLeader, ErrNotReplicated, outcome.ErrInvalid.
 func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOptions) (*Channel, error) {
 	if name == "" || len(name) > maxName {
 		return nil, fmt.Errorf("%w: channel name %q", outcome.ErrInvalid, name)
@@ -73,21 +72,19 @@ func (p *Partition) insert(name string, o ChannelOptions) (c *Channel, records [
 
 // originLocked is the position within the log at which a channel with these options begins.
 func (p *Partition) originLocked(o ChannelOptions) ident.Sequence {
-	first, end := p.source.Start().Sequence, p.limitLocked()
+	at := ident.MaxSequence
 	switch o.Origin {
 	case FromBacklog:
-		return min(max(p.keep, first), end)
+		at = p.keep
 	case FromEarliest:
-		return min(first, end)
+		at = 0
 	case FromSequence:
-		return min(max(o.Sequence, first), end)
-	default:
-		return end
+		at = o.Sequence
 	}
+	return min(max(at, p.source.Start().Sequence), p.limitLocked())
 }
 
-// change makes an administrative change on the leader, by the same method as on a follower (applyLocked), and waits
-// until all in-sync replicas have it.
+// change makes an administrative change on the leader (applyLocked), and waits until all in-sync replicas have it.
 func (p *Partition) change(ctx context.Context, work func() (state.Record, error)) error {
 	d, err := p.begin(work)
 	if err != nil {
@@ -151,9 +148,9 @@ func (p *Partition) EmptyChannel(ctx context.Context, name string) error {
 	})
 }
 
-// SeekChannel moves the channel, forward or back, to the position at which a new channel with these options would begin.
-// It forgets messages in flight and deferred messages. The effect is exact, because it is counted in the same step. It
-// is also returned with ErrNotReplicated.
+// SeekChannel moves the channel, forward or back, to the position at which a new channel with these options would
+// begin. It forgets messages in flight and deferred messages. The effect is exact, and returned with ErrNotReplicated
+// too.
 func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptions) (e SeekEffect, err error) {
 	err = p.onChannel(ctx, name, func(c *Channel) state.Record {
 		c.seekEffect = &e
@@ -181,8 +178,7 @@ func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) 
 
 // FinishElsewhere finishes messages of a channel without consumers, because another channel has finished their
 // originals. The cursor never moves back, and a deferred message that this channel has delivered before stays deferred.
-// Spans are cut at the committed end. A repeat changes nothing. Errors as DeleteChannel; the effect is also returned
-// with ErrNotReplicated.
+// Spans are cut at the committed end. A repeat changes nothing. Errors as SeekChannel.
 func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cursor.Span) (e cursor.Elsewhere, err error) {
 	err = p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
@@ -205,8 +201,7 @@ func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cu
 // errNoChange means that a change would have no effect: nothing is replicated.
 var errNoChange = errors.New("nsqd: no change")
 
-// finishElsewhere finishes the messages at once, so that a consumer that comes before the change is applied does not
-// receive them.
+// finishElsewhere finishes the messages at once, before the change is applied, so that no new consumer gets them.
 func (c *Channel) finishElsewhere(spans []cursor.Span) (made cursor.Progress, e cursor.Elsewhere) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,8 +233,7 @@ func (p *Partition) OrderChannel(ctx context.Context, name string, ordered bool)
 	})
 }
 
-// PauseTopic withholds the messages that are published from now on from all channels, or releases those that were
-// published during a pause.
+// PauseTopic withholds messages that are published from now on from all channels, or releases them.
 func (p *Partition) PauseTopic(ctx context.Context, paused bool) error {
 	return p.change(ctx, func() (state.Record, error) {
 		if !paused {
@@ -266,8 +260,7 @@ func (p *Partition) ReleaseEphemeral() {
 	}
 }
 
-// passed returns the first sequence that the channels of an #ephemeral topic still need. False: the topic has a durable
-// channel, or its cursor is there already.
+// passed returns the first sequence that the channels of an #ephemeral topic still need; false: no move is due.
 func (p *Partition) passed() (low ident.Sequence, ok bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -286,8 +279,7 @@ func (p *Partition) passed() (low ident.Sequence, ok bool) {
 	return low, low > p.keep
 }
 
-// CancelDeferred finishes deferred messages of a channel and returns their number. It ignores sequences that are not
-// deferred. Errors as DeleteChannel.
+// CancelDeferred finishes deferred messages of a channel and returns their number. Errors as DeleteChannel.
 func (p *Partition) CancelDeferred(ctx context.Context, channel string, seqs []ident.Sequence) (n int, err error) {
 	if c, ok := p.Channel(channel); ok {
 		c.prescanEach(seqs)

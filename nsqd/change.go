@@ -25,8 +25,8 @@ type pendingChange struct {
 	finish         orderedFinish // without a channel, it is not the finish of an ordered channel
 }
 
-// Complete reports that the change is on all in-sync replicas (outcome.Committed), or that this is uncertain. It is
-// ignored after Unlead, which has answered the change.
+// Complete reports that the change is on all in-sync replicas (outcome.Committed), or may not be. After Unlead it is
+// void.
 func (d *pendingChange) Complete(c outcome.Completion) {
 	if !d.p.openChanges.remove(d) {
 		return
@@ -67,8 +67,7 @@ func (d *pendingChange) wait(ctx context.Context) error {
 	}
 }
 
-// openChanges are the changes that are not completed. While this broker does not lead, the set is nil, and a change
-// fails at once.
+// openChanges are the changes that are not completed. Without leadership the set is nil, and a change fails at once.
 type openChanges struct {
 	mu  sync.Mutex
 	set map[*pendingChange]struct{}
@@ -119,9 +118,11 @@ func (p *Partition) post(d *pendingChange, records ...state.Record) {
 	p.rep.Submit(Change{Delta: state.EncodeDelta(records), Done: d})
 }
 
-// Flush collects the changes of all channels since the last Flush into one delta. The broker's
-// clock calls it at most every 10 ms, if Dirty.
+// Flush collects the changes of all channels since the last Flush into one delta, at most every 10 ms (the clock).
 func (p *Partition) Flush() {
+	if !p.Dirty() {
+		return
+	}
 	p.emit.Lock()
 	defer p.emit.Unlock()
 	if !p.timers.dirty.Swap(false) { // cleared before the look at the channels: a change during the look sets it again

@@ -31,8 +31,7 @@ type Channel struct {
 	dead     deadMessages
 	subs     subscribers
 	counts   channelCounts
-	// seekEffect receives the effect of the next seek. The operation that makes the seek sets it, under
-	// the write lock of the partition.
+	// seekEffect, set under the write lock of the partition, receives the effect of the next seek.
 	seekEffect *SeekEffect
 }
 

@@ -17,9 +17,8 @@ const RedriveFilter = "header:##original_channel*=*"
 // headerRedriven is the id of the message in the dead-letter topic that was moved back.
 const headerRedriven = "##redriven_id"
 
-// DeadLetterHeader is the header of a message in a dead-letter topic. It never exceeds queue.MaxMessageHeader:
-// the message's own header is left out if it does not fit or is no JSON. A message that is moved back is only
-// for the channel in which it failed.
+// DeadLetterHeader is the header of a message in a dead-letter topic, at most queue.MaxMessageHeader: the message's own
+// header is left out if it does not fit or is no JSON.
 type DeadLetterHeader struct {
 	Topic    string          `json:"##original_topic"`
 	Channel  string          `json:"##original_channel"`

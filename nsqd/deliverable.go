@@ -37,12 +37,10 @@ func (v verdict) stopsChannel() bool { return v >= notLeading && v <= uncommitte
 // stopsReap reports whether Reap has to wait, too.
 func (v verdict) stopsReap() bool { return v >= notLeading && v <= fenced }
 
-// verdictLocked decides whether the message at the front of a window may be delivered to s now. Without a
-// window it decides whether the channel may deliver any message.
+// verdictLocked decides whether the front of a window, or without one any message, may be delivered to s now.
 //
-// A delayed message is in no window before it is due: it waits in the deferred set (keepAheadLocked,
-// DeferredSet.Expire). availableLocked adds the pause after a failed read and the paced catch-up, Pull the
-// subscriber's credit.
+// A delayed message is in no window before it is due (DeferredSet.Expire). availableLocked adds the pause after a
+// failed read and the paced catch-up, Pull the subscriber's credit.
 func (c *Channel) verdictLocked(s *Subscriber, w *window, now int64) verdict {
 	switch {
 	case !c.serving.leads:
@@ -106,9 +104,8 @@ func lifeOf(m *queue.Message) life {
 	return life{seq: m.Seq, since: max(m.Time, m.DeliverAt), own: m.TTLMS()}
 }
 
-// SetTTL limits the life of all messages in ms since they were published or, with a delay, since they were due. 0: no
-// limit. An expired message is finished instead of delivered, at the latest by Reap, or goes to the dead letters
-// (expireFrontLocked).
+// SetTTL limits the life of all messages in ms since they were published or, with a delay, due; 0: no limit. An expired
+// message is finished instead of delivered, at the latest by Reap, or goes to the dead letters.
 func (p *Partition) SetTTL(ms int64) { p.ttl.Store(ms) }
 
 func (p *Partition) outlived(l life, now int64) bool {

@@ -69,8 +69,7 @@ func (c *Channel) withdrawOfferLocked(s *Subscriber) {
 	s.want = 0
 }
 
-// allowedLocked is the part of want that s may take: a relay leaves the messages that are offered to clients connected
-// to this broker.
+// allowedLocked is the part of want that s may take: a relay leaves what is offered to clients of this broker.
 func (c *Channel) allowedLocked(s *Subscriber, want int, now int64) int {
 	if s.Direct || c.subs.offeredDirect == 0 {
 		return want

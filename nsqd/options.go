@@ -44,8 +44,7 @@ type Log interface {
 
 // Replicator replicates changes of the channel state.
 type Replicator interface {
-	// Submit enqueues a change, in the order of the calls, and returns. It completes the change exactly once, perhaps
-	// before it returns.
+	// Submit enqueues a change, in the order of the calls. It completes the change exactly once, perhaps at once.
 	Submit(c Change)
 }
 
@@ -54,16 +53,14 @@ type Options struct {
 	MsgTimeoutMS    int64 // 60,000: for subscribers without a timeout of their own
 	MaxMsgTimeoutMS int64 // 900,000: TOUCH cannot extend a delivery beyond it
 	MaxReqTimeoutMS int64 // 3,600,000: longer requeue delays are clamped to it
-	// EphemeralDepth bounds the undelivered messages of an ephemeral channel; newer ones are discarded (10,000,
-	// NSQ's --mem-queue-size).
+	// EphemeralDepth bounds the undelivered messages of an ephemeral channel (10,000, NSQ's --mem-queue-size).
 	EphemeralDepth int64
 	// Percentiles of the end-to-end latency to measure, 0–1.
 	Percentiles []float64
 	// PercentileWindowMS is the window of the percentiles (600,000).
 	PercentileWindowMS int64
 	// Policy returns the configured policy of the channel that has a name now, or the zero value. A channel with
-	// another id delivers nothing before it gets its own policy (SetPolicy). It must not block. nil: there are no
-	// policies.
+	// another id delivers nothing before SetPolicy. It must not block. nil: there are no policies.
 	Policy func(channel string) Policy
 	// Wake is called when Expire, Flush or DeadPending has work, with its time in unix ns (0: at
 	// once). It is called under locks: it must neither block nor call back. nil: the caller polls.
@@ -72,7 +69,7 @@ type Options struct {
 	// Partition.Extend is earlier. May be nil.
 	Fence *atomic.Int64
 	// Pace slows channels that are far behind. May be nil.
-	Pace Pace
+	Pace pacer
 	// Now is the clock, unix ns (time.Now).
 	Now func() int64
 	// Log receives faults for the operator. May be nil.

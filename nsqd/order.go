@@ -5,14 +5,13 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// order is the state of an ordered channel. The channel has at most one message in flight, and delivers
-// nothing while any of the other fields is set.
+// order is the state of an ordered channel, which has at most one message in flight, and waits while another field is
+// set.
 //
-// It honours the delay of a failed message (REQ with a delay, the backoff of a policy): it delivers no
-// message until the failed one is due. The next message would change the order, and the same message
-// without a delay would use up its attempts. The wait is part of the replicated state: an entry of the
-// deferred set with a deadline and at least one attempt. A message that was published with a delay has no
-// attempt, so no message waits for it. A dead message is no longer part of the order either.
+// It honours the delay of a failed message (REQ with a delay, the backoff of a policy) before it delivers any message.
+// The next message would change the order, and the same message without a delay would use up its attempts. The wait is
+// replicated: an entry of the deferred set with a deadline and at least one attempt. No message waits for a dead one,
+// or for one that was published with a delay.
 type order struct {
 	on          bool
 	gated       bool             // until the state at the start of this leadership is on all in-sync replicas
@@ -20,15 +19,13 @@ type order struct {
 	retrying    []ident.Sequence // failed messages that may have to wait for their next delivery
 }
 
-// blockedLocked reports whether an ordered channel waits: for its previous message, for the next delivery of a
-// failed message, or until its state is replicated.
+// blockedLocked reports whether an ordered channel waits: for a message, its finish or redelivery, or its state.
 func (c *Channel) blockedLocked() bool {
 	return c.order.on && (c.order.gated || c.order.replicating > 0 || c.inFlight.len() > 0 || c.retryingLocked())
 }
 
-// setOrdered makes the channel ordered or unordered from the next delivery on. A channel that becomes
-// ordered delivers again when all its messages in flight are finished or given back, and all failed
-// messages that wait for their next delivery are due.
+// setOrdered makes the channel ordered or unordered from the next delivery on: when nothing is in flight, and all
+// failed messages are due.
 func (c *Channel) setOrdered(on bool) {
 	c.update(func(int64) {
 		c.order.on, c.cursor.Deferred.BySeq, c.reader.pacing.paused = on, on, false
@@ -36,8 +33,8 @@ func (c *Channel) setOrdered(on bool) {
 	})
 }
 
-// gateUntilReplicated closes an ordered channel at the start of a leadership, because its state may be missing on an
-// in-sync replica. It reports whether the channel is closed.
+// gateUntilReplicated closes an ordered channel at the start of a leadership, until all in-sync replicas have its
+// state.
 func (c *Channel) gateUntilReplicated() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,8 +57,7 @@ func (c *Channel) findRetriesLocked() {
 	}
 }
 
-// retryingLocked reports whether a failed message still waits. It forgets those that are due, or that an
-// operator has cancelled.
+// retryingLocked reports whether a failed message still waits. It forgets those that are due or cancelled.
 func (c *Channel) retryingLocked() bool {
 	for n := len(c.order.retrying); n > 0; n = len(c.order.retrying) {
 		if c.cursor.Deferred.Waits(c.order.retrying[n-1]) {
@@ -104,8 +100,7 @@ type orderedFinish struct {
 	generation uint64
 }
 
-// completed ends the wait. If the replicas do not have the finish, the message is delivered again, as if this
-// delivery had not happened.
+// completed ends the wait. A message whose finish the replicas lack is delivered again, with the attempts from before.
 func (f *orderedFinish) completed(ok bool) {
 	c := f.channel
 	c.update(func(int64) {

@@ -5,19 +5,16 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Pace makes channels that are far behind pause between bursts, because the delivery of old messages takes processor
-// time from current puts.
-type Pace interface {
-	// Burst is the number of bytes that such a channel may deliver between two pauses. 0: no pause is needed now. It
-	// is called under locks.
+// pacer makes channels that are far behind pause between bursts, because they take processor time from current puts.
+type pacer interface {
+	// Burst is the number of bytes that such a channel may deliver between two pauses; 0: no pause. Called under locks.
 	Burst() int
 	// Pause calls wake after the pause. It is called under locks, so it calls wake from another goroutine.
 	Pause(wake func())
 }
 
 const (
-	// farBehind is the backlog in bytes from which a channel is slowed. A channel whose consumers had a bad second
-	// stays below it.
+	// farBehind is the backlog in bytes from which a channel is slowed: more than consumers miss in a bad second.
 	farBehind = 16 << 20
 	// probeBytes is the number of bytes after which a channel that need not pause asks the Pace again.
 	probeBytes = 256 << 10
@@ -56,8 +53,7 @@ func (c *Channel) paceLocked(m *queue.Message) {
 
 func (c *Channel) resume() { c.update(func(int64) { c.reader.pacing.paused = false }) }
 
-// quotaLocked is the part of n new messages that may be delivered before the next pause. No
-// subscriber is woken for the rest.
+// quotaLocked is the part of n new messages for which subscribers are woken: those that go before the next pause.
 func (c *Channel) quotaLocked(n int) int {
 	switch {
 	case c.reader.pacing.paused:

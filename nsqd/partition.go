@@ -27,8 +27,7 @@ type Partition struct {
 	ttl    atomic.Int64 // ms; 0: messages have no time to live
 	counts partitionCounts
 
-	// emit makes computing a delta and passing it to the Replicator one step, so that deltas leave
-	// in the order in which they apply.
+	// emit makes computing a delta and submitting it one step: deltas leave in the order in which they apply.
 	emit    sync.Mutex
 	updates updates
 
@@ -146,12 +145,10 @@ func (p *Partition) moveBackLocked(committed ident.Position) (back []state.Recor
 	return back
 }
 
-// Unlead stops serving at once: deliveries are forgotten, Lost of all subscribers is closed, and waiting changes fail
-// with ErrNotLeader. Ephemeral channels end.
+// Unlead stops serving at once. Deliveries are forgotten, waiting changes fail, subscribers and ephemeral channels end.
 func (p *Partition) Unlead() { p.unlead() }
 
-// Retire is Unlead of a leader that transfers its leadership: first it passes the last changes to the Replicator. A
-// finish is either among them, or refused with ErrNotLeader.
+// Retire is Unlead for a transfer: it submits the last changes. A finish is among them, or refused with ErrNotLeader.
 func (p *Partition) Retire() {
 	p.emit.Lock()
 	defer p.emit.Unlock()

@@ -12,15 +12,13 @@ import (
 // Policy is a channel's treatment of failing messages, and its filter. It is configuration, not replicated state: the
 // broker sets it on every channel that it leads. The zero value is NSQ's behaviour: endless attempts without delay.
 type Policy struct {
-	// MaxAttempts is the number of failed deliveries after which a message is dead. It is no longer delivered; the
-	// broker fetches it (DeadPending, DeadLetters). 0: unlimited.
+	// MaxAttempts is the number of failed deliveries after which a message is dead (DeadLetters); 0: unlimited.
 	MaxAttempts uint16
 	// DeadLetters: there is a topic for dead messages. A message that has failed and then expired is dead, too.
 	DeadLetters bool
 	// Backoff is the least delay before a redelivery. During it an ordered channel delivers no later message.
 	Backoff option.Backoff
-	// Filter is the text of a filter (package nsqd/filter). The channel finishes rejected messages instead of
-	// delivering them. "": none.
+	// Filter is the text of a filter (package nsqd/filter); "": none. The channel finishes what it rejects.
 	Filter string
 	// Revision orders the versions: an older policy never replaces a newer one.
 	Revision int64
@@ -97,13 +95,11 @@ func (c *Channel) holdDeadFrontLocked(now int64) {
 	}
 }
 
-// DeadPending reports once that some channel has dead messages to move. Messages that the caller does not fetch with
-// Channel.DeadLetters are offered again later.
+// DeadPending reports once that some channel has dead messages. If they are not fetched, it does so again later.
 func (p *Partition) DeadPending() bool { return p.timers.dead.Swap(false) }
 
-// DeadLetters returns dead messages, about pullBytes of them, none if there are no others. The caller publishes them to
-// the dead-letter topic and then calls DeadMoved, or ReleaseDead if that failed. Without either they are offered again
-// after a while. It may read a disk.
+// DeadLetters returns dead messages, about pullBytes of them. The caller publishes them to the dead-letter topic and
+// then calls DeadMoved, or ReleaseDead; without either they are offered again after a while. It may read a disk.
 func (c *Channel) DeadLetters() (all []api.Delivery) {
 	for bytes := 0; bytes < pullBytes && len(all) < maxRevoked; {
 		d, ok := c.nextDeadLetter()
@@ -170,12 +166,10 @@ func (c *Channel) ReleaseDead(r Receipt) {
 }
 
 // The selection of a channel decides about a message when the channel reads it: before its first delivery, and again
-// before each redelivery. A message that is for another channel, or that the filter rejects, is finished like one that a
-// consumer has finished: the finish is replicated, and a seek back repeats the message. The selection runs without the
-// channel's lock, because a regular expression may take milliseconds for a window of messages.
+// before each redelivery. A message that is not for the channel is finished like one that a consumer has finished. The
+// selection runs without the channel's lock, because a regular expression may take milliseconds.
 
-// skipMessages bounds the messages that one Pull or Reap reads without finding one to deliver, because the caller of Pull
-// sends its client no heartbeats during that time.
+// skipMessages bounds the undelivered messages that one Pull or Reap reads: its caller sends no heartbeats during it.
 const skipMessages = 1 << 15
 
 // setFilterLocked puts the filter of a new policy into force. Messages that were read and not delivered are read again.

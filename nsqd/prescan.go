@@ -20,8 +20,7 @@ type scanPoint struct {
 }
 
 // prescan finds delayed messages that no consumer has reached yet, so that statistics and listings show them as
-// deferred. Each message is read once. Channels whose ranges meet share one read: a topic may have hundreds of channels
-// that are far behind.
+// deferred. Each message is read once, for all channels whose ranges meet: a topic may have hundreds.
 func (p *Partition) prescan(channels []*Channel) {
 	var all []scanPoint
 	for _, c := range channels {
@@ -65,8 +64,7 @@ func (c *Channel) scanPoint() (l scanPoint, ok bool) {
 	return l, c.serving.leads && l.from < c.limit
 }
 
-// prescannedTo defers the delayed messages below `to` that are for the channel. The others are finished
-// when the channel reads them.
+// prescannedTo defers the delayed messages below `to` that are for the channel. Reading finishes the others.
 func (c *Channel) prescannedTo(delayed []queue.Message, to ident.Sequence, generation uint64) {
 	c.mu.Lock()
 	selected := c.selectionLocked()

@@ -34,8 +34,7 @@ func (w *window) empty() bool           { return w.head == len(w.messages) }
 func (w *window) front() *queue.Message { return &w.messages[w.head] }
 func (w *window) reset()                { w.messages, w.head, w.rejected = w.messages[:0], 0, nil }
 
-// rejects reports whether a message of the ready queue is not for the channel. Rejected messages read ahead are
-// finished already.
+// rejects reports whether a message of the ready queue is not for the channel.
 func (w *window) rejects(seq ident.Sequence) bool {
 	_, rejected := w.rejected[seq]
 	return rejected
@@ -124,8 +123,7 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []api.Deliv
 	return dst, false
 }
 
-// sourceLocked returns the window of the next message, nil if there is none. Redeliveries and new messages alternate,
-// so that neither starve. An ordered channel goes by sequence.
+// sourceLocked returns the window of the next message, or nil. Redeliveries and new messages alternate, unless ordered.
 func (c *Channel) sourceLocked() *window {
 	again := c.cursor.Deferred.Ready() > 0
 	fresh := !c.reader.pacing.paused && (!c.reader.ahead.empty() || c.reader.fetched < c.limit)
@@ -199,15 +197,10 @@ func (c *Channel) skipFrontLocked(from *window, why verdict, now int64) {
 }
 
 func (c *Channel) timeoutNS(s *Subscriber) int64 {
-	ms := s.MsgTimeoutMS
-	if ms <= 0 {
-		ms = c.p.o.MsgTimeoutMS
-	}
-	return ms * nsPerMS
+	return cmp.Or(max(s.MsgTimeoutMS, 0), c.p.o.MsgTimeoutMS) * nsPerMS
 }
 
-// loadLocked fills the window from the log. It releases the lock during the read. False: there is nothing to read, or
-// another goroutine reads, which then wakes the subscribers.
+// loadLocked fills the window from the log, without the lock. False: there is nothing, or another goroutine reads.
 func (c *Channel) loadLocked(w *window, now int64) bool {
 	if c.reader.active || now < c.reader.retryAt {
 		return false

@@ -9,8 +9,7 @@ const reapMessages = 1 << 16
 const asideMessages = 1 << 14
 
 // Reap finishes expired messages at the front of every channel, so that retention can remove them although the channel
-// has no consumers. It stops at the first message that has not expired. Leader only. It may read a disk. The broker
-// calls it periodically; deliveries do not depend on it.
+// has no consumers. The broker calls it periodically on the leader; deliveries do not depend on it. It may read a disk.
 func (p *Partition) Reap() {
 	for _, c := range p.list() {
 		c.update(func(now int64) {

@@ -9,8 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// Snapshot encodes the whole replicated state. It may include changes that no delta contains yet. Deltas hold absolute
-// values, so it is harmless to apply them on top.
+// Snapshot encodes the whole replicated state. Later deltas may repeat parts of it, which is harmless.
 func (p *Partition) Snapshot() []byte {
 	channels := p.durable()
 	p.mu.RLock()
@@ -133,8 +132,7 @@ func (c *Channel) progress(made cursor.Progress) {
 
 // Decoding a snapshot with a million deferred messages takes a quarter of a second. Replace runs on a core loop, whose
 // other partitions would wait. So it only queues a large snapshot and the deltas that follow it. The next caller that
-// needs the channels, or the broker's clock, applies the queue. Only a follower that is elected before that makes its
-// core loop wait.
+// needs the channels, or the broker's clock, applies the queue; an election waits for that.
 
 // applyAtOnceBytes is the largest snapshot that Replace applies itself.
 const applyAtOnceBytes = 64 << 10
@@ -186,8 +184,7 @@ func (p *Partition) applyDeltaLocked(delta []byte) {
 	}
 }
 
-// ApplyPending applies the queued snapshot and deltas to the channels. The broker must call it regularly, or the queue
-// grows. Any goroutine may call it.
+// ApplyPending applies the queued updates to the channels. The broker must call it regularly, from any goroutine.
 func (p *Partition) ApplyPending() {
 	if !p.updates.any.Load() {
 		return

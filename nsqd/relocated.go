@@ -12,17 +12,15 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// Relocate records that the committed relocation batch at an offset contains these messages. It returns when the record
-// is on all in-sync replicas. settled: they have the first such record. Until then the originals of the messages are
-// needed. Errors as DeleteChannel.
+// Relocate records that the committed relocation batch at an offset contains these messages, on all in-sync replicas.
+// settled: they have the first such record, and no longer need the originals. Errors as DeleteChannel.
 func (p *Partition) Relocate(ctx context.Context, at ident.Offset, seqs []ident.Sequence, settled bool) error {
 	return p.change(ctx, func() (state.Record, error) {
 		return state.Record{Kind: state.KindRelocate, Flags: flagIf(settled, state.FlagSettled), Offset: at, Seqs: seqs}, nil
 	})
 }
 
-// Floor is the least confirmed sequence of the durable channels; below it only deferred messages are needed. Without
-// durable channels it is the topic's cursor.
+// Floor is the least confirmed sequence of the durable channels or, without any, the topic's cursor.
 func (p *Partition) Floor() ident.Sequence {
 	p.ApplyPending()
 	p.mu.RLock()
@@ -81,13 +79,12 @@ func (p *Partition) DeferredCount() (n int) {
 }
 
 // Removable decides for retention which part of the log no durable channel needs: messages below the sequence, and log
-// before the offset, from which on relocation batches are needed (MaxInt64: none is). A deferred message is needed where
-// it was published until a relocation batch with it is settled. Ephemeral channels need nothing. A topic without durable
-// channels needs everything since its last channel was deleted, except what ReleaseEphemeral released. Removable forgets
-// relocations that no channel needs.
+// before the offset, from which on relocation batches are needed (MaxInt64: none is). A deferred message is needed
+// where it was published until a relocation batch with it is settled. A topic without durable channels needs everything
+// since its last one was deleted, except what ReleaseEphemeral released. Removable forgets relocations that no channel
+// needs.
 //
-// It reads the channels and the relocations atomically: no delta and no snapshot is applied in between. Otherwise it
-// could rely on a batch that the second read no longer protects.
+// It reads channels and relocations atomically, or it could rely on a batch that the second read no longer protects.
 func (p *Partition) Removable() (below ident.Sequence, from ident.Offset) {
 	p.ApplyPending()
 	p.mu.RLock() // every delta and snapshot is applied under mu
@@ -148,9 +145,8 @@ type relocations struct {
 // noOffset is the offset of no relocation batch, because a log begins with a marker.
 const noOffset ident.Offset = 0
 
-// places are the relocation batches of one message. Before the latest is settled, a replica that does not have its
-// record may become leader. The message must then still exist at its previous place: in the settled batch, or where it
-// was published.
+// places are the relocation batches of one message. Before the latest is settled, a replica without its record may
+// become leader, so the message must still exist at its previous place: the settled batch, or the original.
 type places struct {
 	settled ident.Offset // noOffset: none
 	latest  ident.Offset // at or above settled
@@ -172,8 +168,7 @@ func (c *relocations) find(seq ident.Sequence) (ident.Offset, bool) {
 	return x.first(), ok
 }
 
-// holds reports whether a settled relocation batch at or above an offset contains the message, so that the original may
-// be removed.
+// holds reports whether a settled relocation batch at or above an offset contains the message.
 func (c *relocations) holds(seq ident.Sequence, at ident.Offset) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -181,8 +176,7 @@ func (c *relocations) holds(seq ident.Sequence, at ident.Offset) bool {
 	return x.settled != noOffset && x.settled >= at
 }
 
-// add records a relocation batch. A batch at a lower offset than one that is recorded changes
-// nothing, so deltas may be applied again.
+// add records a relocation batch, unless one at a higher offset is recorded: deltas may be applied again.
 func (c *relocations) add(at ident.Offset, seqs []ident.Sequence, settled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -268,47 +268,29 @@ func (w *Work) Add(o Work) {
 	}
 }
 
-// works holds the counts of the channels by name. A follower creates its Channels again for each snapshot of
-// the state; the counts outlive them. The lock is a leaf.
-type works struct {
-	mu        sync.Mutex
-	byChannel map[string]*verbCounts
-}
+// works holds the counts of the channels by name (*verbCounts). They outlive the Channels of a follower.
+type works struct{ byChannel sync.Map }
 
 // verbCounts counts for one channel of one partition.
 type verbCounts struct{ Requeues, Timeouts, Filtered, Expired atomic.Uint64 }
 
 func (w *works) of(name string) *verbCounts {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c := w.byChannel[name]
-	if c == nil {
-		c = &verbCounts{}
-		if w.byChannel == nil {
-			w.byChannel = map[string]*verbCounts{}
-		}
-		w.byChannel[name] = c
-	}
-	return c
+	c, _ := w.byChannel.LoadOrStore(name, &verbCounts{})
+	return c.(*verbCounts)
 }
 
-func (w *works) forget(name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.byChannel, name)
-}
+func (w *works) forget(name string) { w.byChannel.Delete(name) }
 
 // channels lists the channels that have counts above 0.
 func (w *works) channels() map[string]channelWork {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var all map[string]channelWork
-	for name, c := range w.byChannel {
+	for name, counts := range w.byChannel.Range {
+		c := counts.(*verbCounts)
 		if one := (channelWork{c.Requeues.Load(), c.Timeouts.Load(), c.Filtered.Load(), c.Expired.Load()}); one != (channelWork{}) {
 			if all == nil {
 				all = map[string]channelWork{}
 			}
-			all[name] = one
+			all[name.(string)] = one
 		}
 	}
 	return all

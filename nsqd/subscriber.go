@@ -13,8 +13,7 @@ import (
 type Subscriber struct {
 	// Wake receives when Pull may find messages. Several subscribers may share one. nil: Attach makes it.
 	Wake chan struct{}
-	// Woken, if set, is called instead of a send to Wake. It is called under the channel's lock: it must neither block
-	// nor call the channel.
+	// Woken, if set, is called instead of a send to Wake, under the channel's lock: it must not block or call back.
 	Woken func()
 	// Lost is closed when the channel stops serving; Err returns the reason. nil: Attach makes it.
 	Lost chan struct{}
@@ -24,8 +23,7 @@ type Subscriber struct {
 	Settled func(finished bool)
 	// MsgTimeoutMS is the timeout of a delivery; 0: the default.
 	MsgTimeoutMS int64
-	// SampleRate, if not 0, delivers a message if rand(0..99) <= rate, and otherwise discards it for the whole
-	// channel (NSQ's rule).
+	// SampleRate, if not 0, delivers a message if rand(0..99) <= rate, else discards it for the channel (NSQ's rule).
 	SampleRate int32
 	// Direct: the client is connected to this broker. Direct subscribers have priority over relays.
 	Direct bool
@@ -45,8 +43,7 @@ type Subscriber struct {
 	revoked     []ident.Sequence
 }
 
-// maxRevoked bounds the revoked deliveries that a subscriber has not fetched, and the dead messages of one fetch. It is
-// above NSQ's largest RDY.
+// maxRevoked, above NSQ's largest RDY, bounds unfetched revocations and the dead messages of one fetch.
 const maxRevoked = 4096
 
 // wake signals without blocking. One pending signal is enough.
@@ -218,8 +215,7 @@ func (c *Channel) Err(s *Subscriber) error {
 	return s.err
 }
 
-// Revoked appends to dst the sequences of deliveries to s that the channel has revoked since the last call (timed out,
-// emptied). s.Wake receives when there are any.
+// Revoked appends to dst the sequences of deliveries to s that were revoked since the last call; s.Wake reports them.
 func (c *Channel) Revoked(s *Subscriber, dst []ident.Sequence) []ident.Sequence {
 	c.mu.Lock()
 	defer c.mu.Unlock()

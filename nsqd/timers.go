@@ -16,8 +16,7 @@ type timers struct {
 // fences are times in unix ns from which on no channel delivers; 0: no fence.
 type fences struct{ all, ordered atomic.Int64 }
 
-// Extend moves the fence to a time in unix ns, because a leader without contact to its replicas must stop delivering.
-// There is no fence before the first call.
+// Extend moves the fence, behind which a leader without contact to its replicas delivers nothing, to a time in unix ns.
 func (p *Partition) Extend(untilNS int64) {
 	p.extend(untilNS, &p.fences.all, &p.fences.ordered)
 }
@@ -71,8 +70,7 @@ func (p *Partition) Expire(nowNS int64) (nextNS int64) {
 	return p.timers.due.Load()
 }
 
-// dueBatch is the number of messages that become ready or time out under one lock. A million may be due at once, and the
-// core loop needs the lock to raise the limit.
+// dueBatch is the number of messages that become ready or time out under one lock, which the core loop needs too.
 const dueBatch = 1024
 
 // fireTimers makes due deferred messages ready, then gives back deliveries that timed out. True: there may be more.
@@ -121,9 +119,8 @@ func (c *Channel) expire(now int64) int64 {
 	return next
 }
 
-// ClockSetBack adjusts the partition after Options.Now was set back by byNS nanoseconds. Timers that measure a duration
-// must not wait longer: fences and timeouts keep their distance. A delayed message keeps its date, unless an ordered
-// channel waits for its redelivery.
+// ClockSetBack adjusts the partition after Options.Now was set back by byNS nanoseconds: fences and timeouts keep their
+// distance. A delayed message keeps its date, unless an ordered channel waits for its redelivery.
 func (p *Partition) ClockSetBack(byNS int64) {
 	for _, fence := range []*atomic.Int64{&p.fences.all, &p.fences.ordered} {
 		if fence.Load() != 0 {

@@ -97,8 +97,7 @@ func (l *loop) gathers(p *Partition, committing bool) bool {
 	return false
 }
 
-// openWindow schedules another pass for when the partition's batch window closes, or one that opened earlier: at
-// most windowMost later.
+// openWindow schedules a pass for when the earliest open batch window closes, at most windowMost later.
 func (l *loop) openWindow(p *Partition) {
 	if p.awaitsWindow {
 		return

@@ -41,8 +41,7 @@ var changeTexts = [...]string{
 	changeJoined:  "broker added to in-sync set",
 }
 
-// changes aggregates the changes of partitions, so that a failover of 300 partitions is a few log lines
-// with counts. The clock logs them. Its lock is a leaf.
+// changes aggregates the changes of partitions, so that a failover logs a few lines with counts. Its lock is a leaf.
 type changes struct {
 	mu          sync.Mutex
 	first, last time.Time // zero: nothing has gathered
@@ -59,8 +58,7 @@ type changed struct {
 	named []string // the first of them
 }
 
-// note adds the changes between two views of a partition. It is cheap for puts: views that differ only in positions
-// have the same role, leader and in-sync set.
+// note adds the changes between two views of a partition. It is cheap for puts, which change positions only.
 func (c *changes) note(p *Partition, old, now *replica.View) {
 	leads, led := now.Role == replica.Leader, old.Role == replica.Leader
 	switch {
@@ -74,20 +72,16 @@ func (c *changes) note(p *Partition, old, now *replica.View) {
 	}
 	if leads && led && !slices.Equal(old.ISR, now.ISR) {
 		for _, m := range old.ISR {
-			if !hasMember(now.ISR, m.Node) {
+			if !ident.HasMember(now.ISR, m.Node) {
 				c.add(p, now, change{changeLeft, m.Node})
 			}
 		}
 		for _, m := range now.ISR {
-			if !hasMember(old.ISR, m.Node) {
+			if !ident.HasMember(old.ISR, m.Node) {
 				c.add(p, now, change{changeJoined, m.Node})
 			}
 		}
 	}
-}
-
-func hasMember(isr []ident.Member, n ident.Node) bool {
-	return slices.ContainsFunc(isr, func(m ident.Member) bool { return m.Node == n })
 }
 
 func (c *changes) add(p *Partition, v *replica.View, of change) {

@@ -9,11 +9,9 @@ import (
 )
 
 const (
-	// After a gap of stall between two ticks, the state of the peers is not trusted until this process has had
-	// time to receive from them again.
+	// After a gap of stall between two ticks, the state of the peers is not trusted until they could report again.
 	stall = 300 * time.Millisecond
-	// Only a wall clock that is set back by more than stepLeast is corrected for. On a busy machine, less may be
-	// the time between reading the two clocks.
+	// stepLeast is the least step back of the wall clock that is corrected. Less may be the time between two readings.
 	stepLeast = 100 * time.Millisecond
 )
 
@@ -47,9 +45,8 @@ func (e *Engine) RunClock(ctx context.Context) {
 // wallTime strips the monotonic clock, so that times differ by the wall clock.
 func wallTime(t time.Time) time.Time { return t.Round(0) }
 
-// setBack corrects fences, timeouts and deadlines, which are in wall time: if the wall clock is set back by an hour,
-// they must not wait for that hour twice. A clock that is set forward ends them early: messages are redelivered, and
-// the fence is renewed.
+// setBack corrects fences, timeouts and deadlines, which are in wall time and would otherwise wait too long. A clock
+// that is set forward ends them early: messages are redelivered, and the fence is renewed.
 func (e *Engine) setBack(by time.Duration) {
 	e.o.Log.WithField("by", by).Warn("wall clock was set back: delayed messages are late by that much")
 	if e.fence.Load() != 0 {
@@ -69,7 +66,7 @@ func (e *Engine) drive(p *Partition, nowNS int64) {
 	if p.queue.Due() <= nowNS {
 		p.queue.Expire(nowNS)
 	}
-	p.flush()
+	p.queue.Flush()
 	if p.queue.DeadPending() {
 		e.o.Dead(p)
 	}

@@ -23,8 +23,7 @@ type deadline struct {
 	over  bool // the partition is no longer hosted
 }
 
-// put schedules a partition for a time (unix ns, 0 = at the next tick). It replaces a later deadline: the goroutine
-// that runs the timers schedules the next one.
+// put schedules a partition for a time (unix ns, 0 = at the next tick), unless it is scheduled earlier.
 func (d *deadlines) put(p *Partition, atNS int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,8 +48,7 @@ func (d *deadlines) take(nowNS int64, into []*Partition) []*Partition {
 	return into
 }
 
-// forget permanently removes a partition that is no longer hosted. Otherwise a message that is due in a month would
-// keep its channels in memory until then.
+// forget permanently removes a partition that is no longer hosted, and may have a message that is due in a month.
 func (d *deadlines) forget(p *Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,8 +84,7 @@ func (h *deadlineHeap) Pop() any {
 }
 
 const (
-	// nearEvery is the least pause between two rounds: of ten thousand messages due a second, ten become ready
-	// together.
+	// nearEvery is the least pause between two rounds: messages that are due within it become ready together.
 	nearEvery = time.Millisecond
 	nearQueue = 256
 )

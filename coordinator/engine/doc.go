@@ -4,20 +4,7 @@
 // It has no protocol rule of its own: the machine decides what is committed, elected or truncated. It does not read the
 // metadata, open or place replicas, or judge which brokers are alive; it is notified (Options, Post).
 //
-// # The way of a put
-//
-//	run.go        Propose: the put becomes an event of its partition's core loop
-//	run.go        submit: an uncontended put is processed inline, any other is enqueued
-//	loop.go       pass: takes all events; handle
-//	batch.go      gather, release: puts of one partition become one group; window.go
-//	(machine)     Step(Propose) appends the group and fills in Effects
-//	effects.go    journal, deliver: one submission, frames to the followers
-//	flush.go      without syncs: the submission is written when no lock is held
-//	run.go        Synced: the journal calls back, another pass begins
-//	run.go        Receive: so does an acknowledgement of a follower
-//	effects.go    settle: the view is published, then the put is answered
-//
-// A change of the channels (Submit) takes the same way.
+// docs/TOUR.md follows a put, and a change of the channels (Submit), through the passes of a loop.
 //
 // # The parts
 //

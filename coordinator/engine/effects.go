@@ -12,8 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
-// applyEffects carries out the effects of a pass in order: the writes of all machines reach the journal before
-// anything is sent, read, proposed or answered.
+// applyEffects carries out the effects of a pass: the writes of all machines first, then all that depends on them.
 func (l *loop) applyEffects() {
 	l.release()
 	l.journal()

@@ -15,18 +15,13 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// maxLoops bounds the core loops. There are half as many as processors: the sockets need the rest, and with more
-// loops each pass would have less work to share.
+// maxLoops bounds the core loops, half as many as processors: the sockets need the rest.
 const maxLoops = 4
 
-// journal makes writes durable; *store.Store has it.
+// journal makes writes durable. *store.Store implements it, and documents the methods.
 type journal interface {
-	// Queue takes the writes of one pass and copies what it needs. It waits for no disk. The sink's Synced is called
-	// with the token once they are durable, perhaps before Queue returns. flush reports that Flush must follow.
 	Queue(subs []store.Submission, sink store.Sink, token uint64) (flush bool)
-	// Flush writes what is queued to the page cache, and waits while that hangs.
 	Flush()
-	// Wake has another goroutine write what is queued. It waits for nothing.
 	Wake()
 }
 
@@ -50,8 +45,8 @@ type diskReserve interface {
 	Short(isr []ident.Member) bool
 }
 
-// Reachability reports which brokers this one reaches, for the fences of the partitions led here.
-type Reachability interface {
+// reachability reports which brokers this one reaches, for the fences of the partitions led here.
+type reachability interface {
 	// Up reports whether a broker answers; this one does.
 	Up(n ident.Node) bool
 	// AllUp reports whether all brokers of the cluster answer.
@@ -66,7 +61,7 @@ type Options struct {
 	Transport    transport
 	Proposer     proposer
 	Reserve      diskReserve
-	Reachability Reachability
+	Reachability reachability
 	// Moved is called when a leadership, or a partition's key as its machine has it, changed.
 	Moved func()
 	// Dead is called when some channel of a partition has messages that failed too often.
@@ -115,8 +110,7 @@ func New(o Options) *Engine {
 	return e
 }
 
-// Stop ends the engine. Every put and every change that waits is answered. The timers
-// (RunClock, RunNearTimer) have ended before.
+// Stop ends the engine, after RunClock and RunNearTimer. Every put and every change that waits is answered.
 func (e *Engine) Stop() {
 	for _, l := range e.loops {
 		l.stop()

@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// silence is how long a leader may serve after it last reached the metadata or enough replicas. Then another
-	// broker may lead.
+	// silence is how long a leader may serve after it last reached the metadata or enough replicas.
 	silence = time.Second
 	// defaultSilent is the transport's.
 	defaultSilent = 500 * time.Millisecond
@@ -63,8 +62,7 @@ func (e *Engine) reachesMinimum(p *Partition) bool {
 	return reached >= v.MinInSync
 }
 
-// hung reports whether the current pass takes so long that another broker may lead before it ends: the machines of
-// this loop do not step down.
+// hung reports whether the current pass takes so long that another broker may lead before it ends.
 func (l *loop) hung() bool { return l.passes.Busy() > silence/2 }
 
 // unheard is how long a leader serves after its replicas last counted as up. A peer counts as up until it has been
@@ -77,6 +75,5 @@ func (e *Engine) unheard() time.Duration {
 	return max(silence-silent, 2*tickEvery)
 }
 
-// extendEvery is the period of extendAll. With ten thousand partitions and a broker away, each run costs a
-// millisecond; a later extension only ends a little earlier.
+// extendEvery is the period of extendAll, which costs a millisecond if one of ten thousand partitions lacks a broker.
 func (e *Engine) extendEvery() time.Duration { return max(e.unheard()/10, tickEvery) - tickEvery/2 }

@@ -6,12 +6,10 @@ import (
 )
 
 // flusher writes the records that passes have queued, where nothing is synced (--durability=replicated). A copy to the
-// page cache takes less time than a wake-up of the journal's goroutine, so the goroutine that ran the pass makes the
-// copy. A hung disk blocks that goroutine. Therefore it first releases the run lock and, in the reader of a connection,
-// the transport's lock.
+// page cache takes less time than waking the journal's goroutine, so the goroutine that ran the pass makes it, without
+// the run lock and, in the reader of a connection, the transport's lock: a hung disk blocks it.
 //
-// The loop's goroutine flushes the records of its own passes. An inline pass leaves them to the
-// next Flush. If none comes, the clock takes over (relieve).
+// An inline pass leaves its records to the next Flush. If none comes, the clock takes over (relieve).
 type flusher struct {
 	journal journal
 	loops   []*loop
@@ -35,8 +33,7 @@ func (e *Engine) Flush() {
 	}
 }
 
-// flush writes the queued records. Afterwards the caller runs a pass of every loop, or wakes
-// its goroutine: a Synced during the flush wakes no goroutine.
+// flush writes the queued records. The caller then runs a pass of every loop, because a Synced during it wakes none.
 func (f *flusher) flush() {
 	for _, l := range f.loops {
 		l.flushers.Add(1)
@@ -88,8 +85,8 @@ func (e *Engine) relieve() {
 	}
 }
 
-// Busy is the duration of each core loop's current pass, 0 if none runs. It counts from the first call that saw the
-// pass. It takes no lock; any goroutine may call it.
+// Busy is the duration of each core loop's current pass since the first call that saw it, 0 if none runs. It takes no
+// lock.
 func (e *Engine) Busy() []time.Duration {
 	busy := make([]time.Duration, len(e.loops))
 	for i, l := range e.loops {

@@ -43,8 +43,7 @@ func (p *Partition) ExpireIdentities() {
 }
 
 // Limit sets the end of the log beyond which puts are refused, so that at most that many bytes are unfinished: the log
-// from floor, the place of the slowest channel, and the deferred messages, whose size is estimated from their number.
-// 0 bytes: no limit.
+// from floor, the place of the slowest channel, and the deferred messages (estimated). 0 bytes: no limit.
 func (p *Partition) Limit(bytes int64, floor ident.Offset) {
 	if bytes <= 0 {
 		p.ceiling.Store(0)

@@ -232,8 +232,7 @@ func (l *loop) step(p *Partition, ev replica.Event) {
 	p.machine.Step(ev, &p.out)
 }
 
-// touch adds a partition to this pass, and gives its machine the time if that is stale: a machine that got no ticks for
-// an hour would find every deadline passed.
+// touch adds a partition to this pass, and first gives its machine the time, which it may not have had for an hour.
 func (l *loop) touch(p *Partition) {
 	if p.touched {
 		return
@@ -255,8 +254,7 @@ func (l *loop) tick() {
 	}
 }
 
-// dropIdle drops the partitions that need no ticks, and their effects: the arrays of ten thousand idle partitions
-// take tens of megabytes.
+// dropIdle drops the partitions that need no ticks, and the arrays of their effects.
 func (l *loop) dropIdle() {
 	kept := l.active[:0]
 	for _, p := range l.active {

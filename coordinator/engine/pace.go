@@ -9,8 +9,7 @@ import (
 const (
 	// restTime is the pause of a channel that is far behind after each burst.
 	restTime = time.Millisecond
-	// restLate is how much later a pause may end. A longer delay means that threads of this broker wait for a
-	// processor, and so do its puts.
+	// restLate is how much later a pause may end. A longer delay means that this broker lacks a processor.
 	restLate = restTime / 2
 	// putsLately is how long after the last put channels are paced.
 	putsLately = 100 * time.Millisecond
@@ -20,7 +19,7 @@ const (
 	burstStep  = 16 << 10
 )
 
-// pace is the paced catch-up of channels that are far behind (nsqd.Pace, docs/adr/0007). Without puts they read at
+// pace is the paced catch-up of channels that are far behind (nsqd.Options.Pace, docs/adr/0007). Without puts they read at
 // full speed. With puts they read at the speed that this machine has to spare, which is found as TCP finds the speed
 // of a network: bursts grow a little while pauses end in time, and are halved when one ends late.
 type pace struct {
@@ -40,7 +39,7 @@ func newPace() *pace {
 
 func (p *pace) put(now time.Time) { p.lastPut.Store(now.UnixNano()) }
 
-// Burst implements nsqd.Pace.
+// Burst implements nsqd.Options.Pace.
 func (p *pace) Burst() int {
 	if time.Now().UnixNano()-p.lastPut.Load() > putsLately.Nanoseconds() {
 		return 0
@@ -48,7 +47,7 @@ func (p *pace) Burst() int {
 	return int(p.burst.Load())
 }
 
-// Pause implements nsqd.Pace.
+// Pause implements nsqd.Options.Pace.
 func (p *pace) Pause(wake func()) {
 	began := time.Now()
 	time.AfterFunc(restTime, func() {

@@ -26,8 +26,8 @@ type sharing interface {
 	Release()
 }
 
-// Partition is one replica on this broker: its machine, its store, its channels. It is
-// nsqd.Log and nsqd.Replicator of its channels.
+// Partition is one replica on this broker: its machine, store and channels, for which it is nsqd.Log and
+// nsqd.Replicator.
 type Partition struct {
 	// Set before the loop gets the partition, and never changed; any goroutine reads them.
 	id    ident.Partition
@@ -94,8 +94,7 @@ func (p *Partition) LogFields() map[string]any {
 	return map[string]any{"topic": p.topic, "partition": p.id.Number}
 }
 
-// SetTrashed marks the partition's topic as trashed: it then refuses client puts and is left out of
-// statistics. Its replicas keep replicating and elect leaders.
+// SetTrashed marks the topic as trashed: it refuses client puts and is left out of statistics, but keeps replicating.
 func (p *Partition) SetTrashed(trashed bool) { p.trashed.Store(trashed) }
 
 // Trashed reports whether the topic is in the trash.
@@ -103,13 +102,6 @@ func (p *Partition) Trashed() bool { return p.trashed.Load() }
 
 // Post passes an event to the machine.
 func (p *Partition) Post(ev replica.Event) { p.loop.post(p.id, ev) }
-
-// flush passes the changes of the channels since the last flush to the machine.
-func (p *Partition) flush() {
-	if p.queue.Dirty() {
-		p.queue.Flush()
-	}
-}
 
 // Mute drops the messages of the machine. No message is sent after it has returned.
 func (p *Partition) Mute() {
@@ -120,8 +112,7 @@ func (p *Partition) Mute() {
 // Unmute sends the messages of the machine again.
 func (p *Partition) Unmute() { p.muted.Store(false) }
 
-// publish publishes the machine's view if it has changed, and notifies the channels. It reports whether leadership or
-// the key changed.
+// publish publishes the view if it has changed, and notifies the channels. It reports a change of leadership or key.
 func (p *Partition) publish() bool {
 	now, old := p.machine.View(), p.view.Load()
 	if now.Equal(old) {
@@ -159,8 +150,7 @@ type leading interface {
 	Followers(nowMS int64, dst []replica.FollowerView) []replica.FollowerView
 }
 
-// Followers refreshes Partition.Followers of partitions led here. It waits for a pass of each core loop concerned, at
-// most for wait: if a loop hangs, the earlier followers stay.
+// Followers refreshes Partition.Followers of partitions led here. If a loop hangs for `wait`, the earlier ones stay.
 func (e *Engine) Followers(of []*Partition, wait time.Duration) {
 	loops := map[*loop]bool{}
 	for _, p := range of {

@@ -39,8 +39,7 @@ type event struct {
 	ack       chan struct{}
 }
 
-// eventQueue is a loop's input: many writers, one reader that takes everything at once. Writers never block. They
-// bound the queue: edges admit puts, and replicas have windows.
+// eventQueue is a loop's input. Writers never block; they bound it: edges admit puts, and replicas have windows.
 type eventQueue struct {
 	wake concurrency.Edge // there are events
 	mu   struct {
@@ -78,8 +77,7 @@ func (q *eventQueue) pending() bool {
 	return len(q.mu.events) > 0
 }
 
-// spareEvents bounds the array that is kept for later events: the events of thousands of partitions that change at
-// once take megabytes.
+// spareEvents bounds the array that is kept for later events. A change of thousands of partitions takes megabytes.
 const spareEvents = 4096
 
 // take returns the events. Later ones go to the array of spare.

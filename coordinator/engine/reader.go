@@ -15,8 +15,7 @@ import (
 // readers is the number of goroutines that read for followers that catch up.
 const readers = 2
 
-// reader reads batches for the machines. Each machine has few reads outstanding, which bounds the queue. newReader
-// starts its goroutines; they end at stop.
+// reader reads batches for the machines. Each has few reads outstanding, which bounds the queue.
 type reader struct {
 	done     sync.WaitGroup
 	throttle throttle

@@ -55,8 +55,7 @@ func (e *Engine) PartitionsOf(topic ident.TopicID, n int) []*Partition {
 	return list
 }
 
-// set adds a partition, or removes it if p is nil. Partitions rebuilds the list: so readers walk it without a lock, and
-// it is not sorted for each of thousands of additions.
+// set adds a partition, or removes it if p is nil. Partitions rebuilds the sorted list once after many of these.
 func (r *registry) set(id ident.Partition, p *Partition) (was *Partition) {
 	r.Lock()
 	defer r.Unlock()

@@ -10,8 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// inlineBytes bounds the events that are processed inline: without syncs the goroutine writes them to the page cache
-// after its pass.
+// inlineBytes bounds the events that are processed inline: without syncs their goroutine also writes them.
 const inlineBytes = 64 << 10
 
 // Propose submits a put to the partition's loop; c is completed exactly once, perhaps
@@ -35,8 +34,7 @@ func (e *Engine) Receive(from ident.Node, inc ident.Incarnation, f rpc.Received)
 	e.loopOf(p).submit(event{kind: eventStep, id: p, step: replica.Received{From: peer, Msg: msg}}, !f.More, len(f.Payload))
 }
 
-// submit processes a small uncontended event inline, unless passes linger, and enqueues any other. false after the
-// loop's end.
+// submit processes a small uncontended event inline, unless passes linger, and enqueues any other. false: it has ended.
 func (l *loop) submit(e event, uncontended bool, bytes int) bool {
 	if uncontended && bytes <= inlineBytes && l.o.Linger == 0 {
 		return l.submitInline(e)
@@ -95,8 +93,7 @@ func (l *loop) wakeIfPending() {
 	}
 }
 
-// Synced is called when a submission is durable: by the journal's goroutine or, without syncs, by a goroutine in a
-// flush, which checks the queue afterwards.
+// Synced is called when a submission is durable, by the journal's goroutine or by one that flushes.
 func (l *loop) Synced(token uint64, err error) {
 	e := event{kind: eventSynced, token: token, err: err}
 	if l.flushers.Load() > 0 {
@@ -120,8 +117,7 @@ type single chan replica.Completion
 // Complete implements replica.Completer; capacity 1, called once.
 func (s single) Complete(c replica.Completion) { s <- c }
 
-// PutControl puts a control batch and waits for its outcome. false: this broker no longer
-// leads, or there are not enough replicas.
+// PutControl puts a control batch and waits for its outcome. false: not the leader, or not enough replicas.
 func (e *Engine) PutControl(ctx context.Context, p ident.Partition, d queue.Draft) (committed bool, err error) {
 	done := make(single, 1)
 	e.Propose(p, d, done)

@@ -20,8 +20,7 @@ func (e *Engine) TransferLeadership(id ident.Partition, to ident.Node) error {
 	return nil
 }
 
-// TransferLeadership starts the change of leader. First the channels stop, and all their changes are replicated
-// (replica EL-7).
+// TransferLeadership starts the change of leader: the channels stop, and their changes are replicated first (EL-7).
 func (p *Partition) TransferLeadership(to ident.Node) { p.Post(replica.TransferLeadership{To: to}) }
 
 // Settle makes the channels' last changes durable on the whole in-sync set: a planned stop must not forget a requeue
@@ -29,7 +28,7 @@ func (p *Partition) TransferLeadership(to ident.Node) { p.Post(replica.TransferL
 func (e *Engine) Settle(ctx context.Context, dead func(ident.Node) bool) {
 	for _, p := range e.Partitions() {
 		if p.Leading() {
-			p.flush()
+			p.queue.Flush()
 		}
 	}
 	for _, l := range e.loops {
@@ -49,8 +48,7 @@ func (e *Engine) Settle(ctx context.Context, dead func(ident.Node) bool) {
 	}
 }
 
-// settled reports whether all in-sync replicas have every change of the channels led here, or never will because one
-// has died.
+// settled reports whether each change of a channel led here is on all in-sync replicas, unless one of them has died.
 func (e *Engine) settled(dead func(ident.Node) bool) bool {
 	for _, p := range e.Partitions() {
 		v := p.View()

@@ -29,12 +29,10 @@ const (
 // the other, byte for byte as they lie in the log. The sender's incarnation is the connection's.
 //
 // It is three lists, each with its length first: the message's fields as numbers (uvarints), its epochs of five numbers
-// each, the bytes of the channel-state delta. New fields go to the end of the first list: an older build skips them,
-// and a newer one reads zeros where they are missing.
+// each, the bytes of the channel-state delta. New fields go to the end of the first list: older builds skip them.
 //
-// A long delta is at the front of the payload instead, because a million delayed messages are 16 MiB and a header is
-// bounded. The first list ends with its length and, as nothing else covers a payload, its CRC-32C. On the wire, by
-// position: append only.
+// A long delta is at the front of the payload instead, because headers are bounded. The first list ends with its length
+// and, as nothing else covers a payload, its CRC-32C. On the wire, by position: append only.
 type messageHeader struct {
 	id    ident.Partition
 	msg   *replica.Message
@@ -47,8 +45,7 @@ const apartBytes = rpc.MaxHeader / 2
 // epochNumbers is how many numbers an epoch takes.
 const epochNumbers = 5
 
-// AppendBinary implements encoding.BinaryAppender. It takes a tenth of the time of msgpack's reflection, and each put
-// takes a dozen messages.
+// AppendBinary implements encoding.BinaryAppender. It takes a tenth of the time of msgpack's reflection.
 func (h *messageHeader) AppendBinary(b []byte) ([]byte, error) {
 	m := h.msg
 	b = appendNumbers(b,
@@ -117,8 +114,7 @@ func flagsOf(m *replica.Message) (flags uint8) {
 	return flags
 }
 
-// decodeMessage reads a frame, whose bytes the message shares. It verifies the checksums of each batch, so that no
-// machine sees damaged bytes. Errors wrap ErrFrame.
+// decodeMessage reads a frame, whose bytes the message shares, and verifies each batch. Errors wrap ErrFrame.
 func decodeMessage(f rpc.Received) (p ident.Partition, m replica.Message, err error) {
 	r := numbers{b: f.Header}
 	r.open()

@@ -198,7 +198,7 @@ func (c *form) waiting(l *leadership) {
 
 // Clone copies the machine, for tools that try several continuations of one state. The caller gives the copy its own
 // index and register. Batches are immutable and shared; drafts that wait without an offset are copied.
-func (m *Machine) Clone(ix Index, reg Register) *Machine {
+func (m *Machine) Clone(ix commitLog, reg register) *Machine {
 	c := *m
 	c.index, c.register, c.out = ix, reg, nil
 	c.log.epochs = slices.Clone(m.log.epochs)

@@ -53,8 +53,7 @@ func (m *Machine) proposeCAS(kind casKind, s metadata.PartitionState, gone, targ
 	m.out.CAS = &CAS{Token: m.requestToken, State: s.Clone(), LeaderGone: gone, TransferTarget: target}
 }
 
-// handleCAS takes the answer. With any answer, a proposal counts until the key's revision has moved past the one it
-// compared.
+// handleCAS takes the answer. A proposal counts until the key's revision has moved past the one it compared.
 func (m *Machine) handleCAS(ev CASDone) {
 	p := m.cas
 	if p == nil || p.token != ev.Token {
@@ -122,8 +121,7 @@ func (m *Machine) requireMaximalISR(c *commitment) {
 	}
 }
 
-// requireISR requires the members of one ISR but this machine itself, whose own acknowledgement the commitment began
-// with.
+// requireISR requires the members of one ISR except this machine, with which the commitment began.
 func (m *Machine) requireISR(c *commitment, isr []ident.Member) {
 	for _, x := range isr {
 		if c.blocked {

@@ -6,14 +6,12 @@ import (
 )
 
 const (
-	// snapshotBytes is what deltas may take before the store is given a snapshot instead of another delta, unless the
-	// last snapshot was larger: the store keeps all versions since the snapshot in memory, and writes them at each
-	// checkpoint.
+	// snapshotBytes is what deltas may take, unless the last snapshot was larger, before the store is given a snapshot:
+	// it keeps all versions since the snapshot in memory, and writes them at each checkpoint.
 	snapshotBytes = 4 << 10
 	// deltaOverhead is what a delta takes besides its bytes.
 	deltaOverhead = 64
-	// snapshotRetries times RetryMS is the longest that the leader waits for an acknowledgement before it sends another
-	// snapshot.
+	// snapshotRetries times RetryMS is the longest wait for an acknowledgement before another snapshot is sent.
 	snapshotRetries = 16
 )
 
@@ -31,8 +29,7 @@ func (v version) in(e ident.Epoch) uint64 {
 	return 0
 }
 
-// channelState is the version that the Register holds, and what the store keeps of its history. writeState alone
-// changes it.
+// channelState is the version that the register holds, and the size of its history. Only writeState changes it.
 type channelState struct {
 	version version
 	deltas  int // bytes of the deltas since the last snapshot
@@ -57,7 +54,7 @@ func (m *Machine) writeState(c queue.StateVersion) {
 }
 
 // Replay brings a register to the state that a store has kept: its snapshots and deltas, oldest first.
-func Replay(r Register, versions []queue.StateVersion) {
+func Replay(r register, versions []queue.StateVersion) {
 	for _, c := range versions {
 		if c.Full {
 			r.Replace(c.Delta)
@@ -88,8 +85,7 @@ func (m *Machine) stateFrom(msg *Message) {
 	}
 }
 
-// change takes a delta of the channels that this machine leads: one version, written here and sent to every follower
-// that was sent the one before it.
+// change takes a delta of the channels led here: one version, for every follower that was sent the one before it.
 func (m *Machine) change(ev Change) {
 	l := m.lead
 	if l == nil || m.role != Leader {
@@ -118,8 +114,7 @@ func (m *Machine) sendSnapshot(f *progress) {
 	m.sendState(f, queue.StateVersion{Epoch: l.epoch, N: l.stateIssued, Full: true, Delta: m.register.Snapshot()})
 }
 
-// sendState sends one version. The committed end rides on it: a message is finished soon after it was committed, so
-// most followers need no other message for that.
+// sendState sends one version, and the committed end with it: most followers then need no other message for that.
 func (m *Machine) sendState(f *progress, c queue.StateVersion) {
 	f.committedSent = m.committed.Offset
 	m.send(f.node, Message{Kind: MsgChannelState, Epoch: m.lead.epoch, To: f.ack.store, Committed: m.committed, State: c})

@@ -2,8 +2,7 @@ package replica
 
 import "fmt"
 
-// check verifies the invariants of doc.go that one machine can see by itself. It is on in all tests. A violation is a
-// bug of this package, so it panics.
+// check verifies the invariants of doc.go that one machine can see by itself, in all tests. A violation panics.
 func (m *Machine) check() {
 	end := m.log.end.Offset
 	m.assert(m.committed.Offset <= end, "I1: committed %d beyond end %d", m.committed.Offset, end)

@@ -2,8 +2,7 @@ package replica
 
 import "github.com/lockstepmq/lockstep/internal/ident"
 
-// ack is what one replica holds durably in one epoch. The leader writes its followers' from their acknowledgements
-// (Machine.acked).
+// ack is what one replica holds durably in one epoch.
 type ack struct {
 	store ident.StoreID  // that acknowledged; 0 before its first message
 	valid bool           // it acknowledged in this epoch; else end and state say nothing
@@ -11,14 +10,12 @@ type ack struct {
 	state uint64         // channel-state version of this epoch
 }
 
-// commitment works out the committed end from the acknowledgements of one moment (AC-4). The rule: a position is
-// committed when the leader and every member of the maximal ISR hold it durably. The channel state follows the same
-// rule.
+// commitment works out the committed end and channel state from the acknowledgements of one moment (AC-4): what the
+// leader and every member of the maximal ISR hold durably.
 //
 // A commitment has no memory. The leader begins one with its own ack, requires each member of each ISR that counts,
-// waits for the replicas that are about to join, and takes the result. It is recomputed for each acknowledgement: a
-// remembered result would have to follow every change of the maximal ISR, and with a handful of replicas the work takes
-// some nanoseconds.
+// waits for the replicas that are about to join, and takes the result. Computing it for each acknowledgement takes
+// nanoseconds; a remembered result would have to follow every change of the maximal ISR.
 //
 // hashicorp/raft's commitment takes the median of its voters, because any majority may elect the next leader. Here
 // every member of the ISR may become leader alone, so it is the minimum.
@@ -50,8 +47,7 @@ func (c *commitment) wait(a *ack) {
 	c.state = min(c.state, a.state)
 }
 
-// result returns the committed end and the committed channel-state version. If a required member has not acknowledged
-// in this epoch, ok is false.
+// result returns the committed end and channel-state version; false if a required member has not acknowledged.
 func (c *commitment) result() (end ident.Position, state uint64, ok bool) {
 	if c.blocked {
 		return ident.Position{}, 0, false

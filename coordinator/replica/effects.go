@@ -10,8 +10,7 @@ import (
 )
 
 // Effects is the output of Step. The loop carries the fields out in their order. Send may leave before Write is
-// durable: Step emits a message that depends on durability (an acknowledgement, the first message of an epoch) only for
-// the Synced event of the Token concerned.
+// durable: a message that depends on durability is emitted for the Synced event of the Token concerned.
 type Effects struct {
 	Write []queue.Write
 	Token uint64 // of Write; 0: there is nothing to write
@@ -27,8 +26,7 @@ func (e *Effects) Reset() {
 	*e = Effects{Write: e.Write[:0], Send: e.Send[:0], Read: e.Read[:0], Done: e.Done[:0]}
 }
 
-// ReadRequest asks for whole batches from From on, about Max bytes, at least one batch. A Read with the same Token
-// answers it.
+// ReadRequest asks for whole batches from From on: about Max bytes, at least one batch. Read answers it.
 type ReadRequest struct {
 	Token uint64
 	From  ident.Offset
@@ -36,9 +34,8 @@ type ReadRequest struct {
 }
 
 // CAS asks for one transaction: put State on the partition's key if the key's ModRevision is State.Revision and this
-// node is still registered under its incarnation. With LeaderGone there is one more condition: the registration of that
-// node has another incarnation, is absent, or says that the leadership is to be taken from it. At most one CAS of a
-// machine is outstanding.
+// node is still registered under its incarnation. With LeaderGone, the registration of that node must also have another
+// incarnation, be absent, or say that the leadership is to be taken from it. A machine has at most one outstanding.
 type CAS struct {
 	Token          uint64
 	State          metadata.PartitionState
@@ -68,11 +65,9 @@ const (
 	WindowFull        = outcome.WindowFull
 )
 
-// The alarms of Effects.Alarm. Each wraps the details of one event; none of them changes the log, the ISR or a
-// leadership by itself.
+// The alarms of Effects.Alarm, each with the details of one event. By itself, none changes the log, ISR or leadership.
 var (
-	// ErrTwoLeaders: a broker sends appends of an epoch that this machine leads. A rule of the protocol or the metadata
-	// store is broken. The message is refused.
+	// ErrTwoLeaders: another broker leads the epoch that this machine leads. The protocol or the metadata is broken.
 	ErrTwoLeaders = errors.New("replica: two brokers lead one epoch; the messages of the other are refused")
 	// ErrOtherHistory: the leader's log conflicts with this one below the committed end. That happens after an unclean
 	// recovery. The replica keeps its bytes and stays out of the ISR until an operator removes it.
@@ -80,8 +75,7 @@ var (
 	// ErrAbandoned: the log has messages of a history that an operator has gone on without (an unclean recovery), and
 	// the leader's log lacks them. The replica keeps its bytes and stays out of the ISR until an operator gives it up.
 	ErrAbandoned = errors.New("replica: an unclean recovery continued without messages that are here; nothing was cut: save them (nsqctl peek --node --uncommitted), then give the replica up (nsqctl recover topic --discard)")
-	// ErrBrokenChain: a batch does not carry the checksum of the one before it. The rest of its message is dropped, and
-	// the leader sends it again.
+	// ErrBrokenChain: a batch does not carry the checksum of the one before it. The rest of its message is dropped.
 	ErrBrokenChain = errors.New("replica: a batch does not join the one before it; it was not written")
 	// ErrAckBeyondEnd: a follower acknowledges more than the leader has. The acknowledgement does not count.
 	ErrAckBeyondEnd = errors.New("replica: acknowledgement beyond the end of the log; it does not count")

@@ -7,9 +7,8 @@ import (
 )
 
 // campaign is a replica's way from a leader that is gone to its own proposal (EL-2). The candidate asks the other ISR
-// members where their logs end, and proposes itself at once if no log ends later than its own. A candidate with a
-// shorter log waits, so that the others come first. That order saves truncations; safety does not depend on it, because
-// every ISR member holds everything that is committed.
+// members where their logs end. If some log ends later it waits, so that the others come first. That order saves
+// truncations; safety does not depend on it, because every ISR member holds everything that is committed.
 type campaign struct {
 	startMS    int64
 	asked      []ident.Node

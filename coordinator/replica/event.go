@@ -15,14 +15,12 @@ type (
 		Puts   []Put
 		TimeNS int64 // wall clock for the batches' time stamps; safety never depends on it
 	}
-	// Change carries a delta of the channel state, which the leader's Register has applied already. A delta takes no
-	// offset in the log (CH-1).
+	// Change carries a delta of the channel state, which the leader's register has applied already (CH-1).
 	Change struct {
 		Delta  []byte
 		Ticket uint64 // 0: no Completion is expected
 	}
-	// Received is a message of a peer. From is what the connection's handshake says of the sender; From.Store is the
-	// sender's store of this partition.
+	// Received is a message of a peer. From is the sender by the connection's handshake; From.Store is its store.
 	Received struct {
 		From Peer
 		Msg  Message
@@ -38,19 +36,16 @@ type (
 		Batches []queue.Batch
 		Err     error
 	}
-	// Meta is the partition's key as the watch or a linearizable read returned it. The machine ignores a revision that
-	// is not newer than the one it has.
+	// Meta is the partition's key as the watch or a linearizable read returned it. An older revision is ignored.
 	Meta struct{ State metadata.PartitionState }
-	// CASDone answers Effects.CAS. With OK, State is what was put, with its new Revision. With neither OK nor Unknown,
-	// a compare failed: State is the key's current value if the loop has read it, else Revision is 0. With Unknown, the
-	// transaction may still land.
+	// CASDone answers Effects.CAS. OK: State is what was put, with its new Revision. Unknown: the transaction may still
+	// land. Neither: a compare failed; State is the key's current value if the loop has read it, else Revision is 0.
 	CASDone struct {
 		Token       uint64
 		OK, Unknown bool
 		State       metadata.PartitionState
 	}
-	// PeerState reports whether a node answers. Dead means that its process is gone for certain (connection closed and
-	// redial refused), so that T_isr need not pass.
+	// PeerState reports whether a node answers. Dead: its process is gone for certain, and T_isr need not pass.
 	PeerState struct {
 		Node     ident.Node
 		Up, Dead bool
@@ -66,13 +61,11 @@ type (
 		Node ident.Node
 		Low  bool
 	}
-	// Tick is the only source of time. Time decides about waiting and about nothing else. The loop sends a Tick before
-	// other events when the last one is more than 10 ms old.
+	// Tick is the only source of time, which decides about waiting alone. The loop sends one before events after 10 ms.
 	Tick struct{ NowMS int64 }
 	// TransferLeadership asks a leader to transfer its leadership to another member of the ISR.
 	TransferLeadership struct{ To ident.Node }
-	// ChannelsStopped answers View.Stopping: the channels have stopped, and the loop has passed on every Change that
-	// they made before.
+	// ChannelsStopped answers View.Stopping: the channels have stopped, and all their Changes were passed on before.
 	ChannelsStopped struct{ Number uint64 }
 	// Dedupe changes the dedupe window of the partition's topic (DW-2).
 	Dedupe struct{ WindowMS int64 }

@@ -44,14 +44,12 @@ func (m *Machine) promise(e ident.Epoch) {
 	m.write(queue.Write{Kind: queue.WriteEpoch, Epoch: e})
 }
 
-// followLeader starts following n. No part of the log counts as equal to the leader's until this epoch's leader has
-// shown that it is.
+// followLeader starts following n. Nothing of the log counts as equal to the leader's until this epoch shows it.
 func (m *Machine) followLeader(n ident.Node) {
 	m.follow = following{leader: n}
 }
 
-// reject sends the epoch table of this log (FO-2), so that the leader finds where the logs part. prev is the position
-// that was rejected.
+// reject sends the epoch table of this log (FO-2), by which the leader finds where the logs part. prev was rejected.
 func (m *Machine) reject(to ident.Node, e ident.Epoch, prev ident.Position) {
 	m.send(to, Message{
 		Kind: MsgAppendAck, Epoch: e, Reject: true, Prev: prev, Durable: m.log.durable.end, Epochs: m.log.epochs,
@@ -93,8 +91,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	}
 }
 
-// joins finds where an append continues this log: the batch before it must have the checksum that the leader's has, and
-// so all before it are equal too.
+// joins finds where an append continues this log. Equal checksums of the batch before it mean equal logs up to there.
 func (m *Machine) joins(msg *Message) (at ident.Position, ok bool) {
 	at, ok = m.borderAt(msg.Prev.Offset)
 	return at, ok && m.crcAt(at.Offset) == msg.PrevCRC
@@ -107,9 +104,8 @@ func (m *Machine) mayRestart(msg *Message) bool {
 }
 
 // rejectAppend rejects an append that does not join this log. A leader that asks below the committed end for the first
-// time has another history, unless this log is empty: it has just begun afresh where another leader's log begins
-// (CU-6). A place before the beginning of this log cannot be compared. It says nothing if the leader has committed more
-// than that: then it asks next where this log ends (CU-1).
+// time has another history. Two exceptions: this log has just begun afresh (CU-6), or the place is before its beginning
+// and the leader has committed more, so that it asks next where this log ends (CU-1).
 func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 	beganAfresh := m.log.end == m.index.Start() // with nothing that another history could have
 	start := m.index.Start().Offset
@@ -121,8 +117,7 @@ func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 	m.reject(from, m.promised, msg.Prev)
 }
 
-// takeBatch writes one batch of a message at `at`, unless it is here already. It returns false if the batch, and so the
-// rest of the message, is refused.
+// takeBatch writes one batch of a message at `at`, unless it is here already. False: it is refused, and so is the rest.
 func (m *Machine) takeBatch(from ident.Node, msg *Message, at ident.Position, b *queue.Batch) bool {
 	if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) {
 		m.alarm(fmt.Errorf("%w: at %d, from %s", ErrBrokenChain, b.At.Offset, from))
@@ -163,8 +158,7 @@ func (m *Machine) protectsAbandoned(from ident.Node, msg *Message, at ident.Posi
 	return true
 }
 
-// endOfEpoch is the sequence behind the last message that was written in an epoch or before; 0 if the table has only
-// later ones.
+// endOfEpoch is the sequence behind the last message of an epoch or an earlier one; 0 if the table has only later ones.
 func (m *Machine) endOfEpoch(e ident.Epoch) ident.Sequence {
 	var end ident.Sequence
 	for i := range m.log.epochs {

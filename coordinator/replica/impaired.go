@@ -7,8 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// This file recognises leaders that live and cannot commit: a leader that does not reach its followers, and a leader
-// whose disk stalls. The loop acts on it; no machine does.
+// This file recognises leaders that live and cannot commit. The loop acts on it; no machine does.
 
 // BelowMinimum reports whether the ISR without some brokers is below its minimum.
 func BelowMinimum(s metadata.PartitionState, without []ident.Node) bool {
@@ -21,35 +20,31 @@ func BelowMinimum(s metadata.PartitionState, without []ident.Node) bool {
 	return left < s.MinInSync
 }
 
-// Partitioned reports whether a partition's living leader is to be replaced (EL-6), because the brokers that it calls
-// unreachable leave it below its minimum, while the asking broker reaches a minimum without the leader (up). The asking
-// broker then reports the leader to its machines as gone, and any member may be elected: every member holds what is
-// committed.
+// Partitioned reports whether a partition's living leader is to be replaced (EL-6): the brokers that it calls
+// unreachable leave it below its minimum, while the asking broker reaches a minimum without it (up). The asking broker
+// then reports the leader to its machines as gone, so that a member is elected.
 //
-// A replica that is not a member counts if the leader calls it unreachable too. A leader that loses its followers one
-// after the other removes the first from the ISR; that replica will join the ISR of the next leader, but cannot be the
-// next leader.
+// A replica that is not a member counts if the leader calls it unreachable too: a leader that loses its followers one
+// after the other removes the first from the ISR, and it will join the ISR of the next leader.
 func Partitioned(s metadata.PartitionState, unreachable []ident.Node, up func(ident.Node) bool) bool {
 	if len(unreachable) == 0 || !BelowMinimum(s, unreachable) {
 		return false
 	}
 	reached := 0
 	for _, n := range s.Replicas {
-		if n != s.Leader && up(n) && (hasNode(s.ISR, n) || slices.Contains(unreachable, n)) {
+		if n != s.Leader && up(n) && (ident.HasMember(s.ISR, n) || slices.Contains(unreachable, n)) {
 			reached++
 		}
 	}
 	return reached >= s.MinInSync
 }
 
-// syncOverdue reports whether the disk here has owed a sync for twice T_isr. Twice, because a change of leader costs
-// more than the removal of a member.
+// syncOverdue reports whether the disk here has owed a sync for twice T_isr, because a change of leader is expensive.
 func (m *Machine) syncOverdue() bool {
 	return len(m.log.pending) > 0 && m.nowMS-m.log.pending[0].atMS >= 2*m.o.ISRMS
 }
 
-// diskStalled reports (EL-8) whether this leader's sync is overdue while a minimum of other members answers and has
-// acknowledged more than is durable here.
+// diskStalled reports (EL-8) whether this leader's sync is overdue while a minimum of other members is ahead of it.
 func (m *Machine) diskStalled() bool {
 	if !m.syncOverdue() {
 		return false

@@ -26,7 +26,7 @@ func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
 	}
 	if len(isr) < m.state.MinInSync {
 		for _, x := range lagging { // one that came back with another store joins in its own place
-			if !hasNode(isr, x.Node) {
+			if !ident.HasMember(isr, x.Node) {
 				isr = append(isr, x)
 			}
 		}
@@ -57,11 +57,10 @@ func (m *Machine) withSpace(isr []ident.Member) (n int) {
 	return n
 }
 
-// spared reports whether a follower is sent no batches, because its disk is below its reserve and no commit waits for
-// it (AC-11).
+// spared reports whether a follower is sent no batches: its disk is below its reserve, and no commit waits (AC-11).
 func (m *Machine) spared(f *progress) bool {
-	return m.low(f.node) && !m.inISR(f.node) && (m.cas == nil || !hasNode(m.cas.state.ISR, f.node)) &&
-		!slices.ContainsFunc(m.lead.unresolved, func(p proposal) bool { return hasNode(p.state.ISR, f.node) })
+	return m.low(f.node) && !m.inISR(f.node) && (m.cas == nil || !ident.HasMember(m.cas.state.ISR, f.node)) &&
+		!slices.ContainsFunc(m.lead.unresolved, func(p proposal) bool { return ident.HasMember(p.state.ISR, f.node) })
 }
 
 // joining lists the replicas that may join the ISR in addition to the members that stay.
@@ -69,7 +68,7 @@ func (m *Machine) joining(kept []ident.Member) (joining []ident.Member) {
 	for i := range m.lead.followers {
 		f := &m.lead.followers[i]
 		member := ident.Member{Node: f.node, Store: f.ack.store}
-		if !hasNode(kept, f.node) && !slices.Contains(m.state.ISR, member) && m.mayJoin(f) {
+		if !ident.HasMember(kept, f.node) && !slices.Contains(m.state.ISR, member) && m.mayJoin(f) {
 			joining = append(joining, member)
 		}
 	}
@@ -99,8 +98,7 @@ func (m *Machine) lagging(x ident.Member) bool {
 	}
 }
 
-// responsive reports whether a replica answers as the process that is registered now, does not flap, and would not be
-// removed again at once.
+// responsive reports whether a replica answers as the registered process, does not flap, and does not lag.
 func (m *Machine) responsive(f *progress) bool {
 	return m.up(f) && !m.node(f.node).flaps(m.nowMS, m.o.ISRMS) && m.fromPresentProcess(f) && f.ack.valid && f.ack.store != 0 &&
 		!m.lagging(ident.Member{Node: f.node, Store: f.ack.store})
@@ -114,10 +112,6 @@ func (m *Machine) mayJoin(f *progress) bool {
 }
 
 // inISR reports whether a node has a member in the key's ISR.
-func (m *Machine) inISR(n ident.Node) bool { return hasNode(m.state.ISR, n) }
-
-func hasNode(isr []ident.Member, n ident.Node) bool {
-	return slices.ContainsFunc(isr, func(x ident.Member) bool { return x.Node == n })
-}
+func (m *Machine) inISR(n ident.Node) bool { return ident.HasMember(m.state.ISR, n) }
 
 func byNode(a, b ident.Member) int { return cmp.Compare(a.Node, b.Node) }

@@ -40,8 +40,7 @@ type leadership struct {
 	changes        []pendingChange
 }
 
-// becomeLeader opens an epoch that an election gave to this machine. The whole log is kept and the marker comes at its
-// end (RB-5).
+// becomeLeader opens an epoch that an election gave to this machine, with the marker at the end of the log (RB-5).
 func (m *Machine) becomeLeader(e ident.Epoch) {
 	if m.lead != nil {
 		m.stepDown()
@@ -101,8 +100,7 @@ func (m *Machine) inDoubt(ticket uint64) {
 	}
 }
 
-// commit moves the committed end to the least end that the maximal ISR acknowledged, and answers the puts and changes
-// that it passes.
+// commit moves the committed end to the least end that the maximal ISR acknowledged, and answers what it passes.
 func (m *Machine) commit() {
 	end, state, ok := m.leastAcknowledged()
 	if !ok {
@@ -160,16 +158,14 @@ func (m *Machine) trimTail() {
 	m.log.tail.trimTo(o)
 }
 
-// writable reports whether a put may get an offset now, as far as the replicas answer. The metadata store need not
-// answer (EL-5).
+// writable reports whether the replicas let a put have an offset now. The metadata store need not answer (EL-5).
 func (m *Machine) writable() bool {
 	l := m.lead
 	return l != nil && m.role == Leader && m.markerCommitted() && !l.paused && m.liveISR() >= m.state.MinInSync
 }
 
-// accepts reports whether this put may get an offset now. While a member of the ISR is below its disk reserve, only the
-// leader's own control batches may, which make room: the member leaves within moments, or this leader does, or the loop
-// refuses the puts (AC-9).
+// accepts reports whether this put may get an offset now. While a member's disk is full, only control batches may
+// (AC-9).
 func (m *Machine) accepts(d *queue.Draft) bool {
 	return m.writable() && (d.Control != 0 || len(m.lead.held) == 0 && m.withSpace(m.state.ISR) == len(m.state.ISR))
 }
@@ -197,8 +193,7 @@ func (m *Machine) leadTick() {
 	}
 }
 
-// idle reports that no put and no proposal waits, every follower that answers is caught up, and the ISR need not
-// change.
+// idle reports that nothing waits, every follower that answers is caught up, and the ISR need not change.
 func (l *leadership) idle(m *Machine) bool {
 	if m.role != Leader || !m.markerCommitted() || len(l.pending)+len(l.held)+len(l.rolledBack)+len(l.unresolved)+len(l.changes) > 0 || l.paused {
 		return false

@@ -3,18 +3,17 @@ package replica
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxEpochs bounds the epoch table in memory and on the wire. divergence compares a replica that is further behind
-// from its end backwards.
+// maxEpochs bounds the epoch table in memory and on the wire. divergence compares older logs from their end backwards.
 const maxEpochs = 256
 
-// log is the end of this replica's log, its durable part, and the newest batches. Leader and follower change it by the
-// methods of this file alone.
+// log is the end of this replica's log, its durable part, and the newest batches. Only the methods here change it.
 type log struct {
 	end     ident.Position
 	lastCRC uint32 // of the newest batch: the next one carries it
@@ -56,8 +55,7 @@ func (l *log) closed(token uint64) bool {
 	return len(l.pending) > 0 && l.pending[len(l.pending)-1].token >= token || l.durable.token >= token
 }
 
-// closeToken records the state that the submission makes durable, unless an earlier Step into the same Effects has
-// closed it.
+// closeToken records the state that the submission makes durable, unless an earlier Step has closed it.
 func (l *log) closeToken(token uint64, nowMS int64, e ident.Epoch, state version) {
 	if !l.closed(token) {
 		l.pending = append(l.pending, submission{token: token, atMS: nowMS, end: l.end, epoch: e, state: state})
@@ -74,8 +72,7 @@ func (l *log) synced(token uint64) {
 	l.pending = append(l.pending[:0], l.pending[n:]...)
 }
 
-// clamp follows a truncation to p: the bytes that earlier submissions wrote above p will never be durable content of
-// this log.
+// clamp follows a truncation to p: what earlier submissions wrote above p will never be durable content of this log.
 func (l *log) clamp(p ident.Position) {
 	l.durable.end = least(l.durable.end, p)
 	for i := range l.pending {
@@ -100,11 +97,7 @@ func (m *Machine) appendBatch(b queue.Batch) {
 		l.epochs = append(l.epochs, commitlog.EpochEnd{Epoch: b.Epoch, Start: b.At, End: b.End})
 		l.epochs = newest(l.epochs, m.o.Epochs)
 	}
-	m.index.Append(commitlog.Record{
-		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
-		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
-		Identified: b.Identified,
-	})
+	m.index.Append(b.Record())
 	m.recent.Add(b, m.nowMS)
 	if b.Identified {
 		m.dedupe.Add(&b, m.nowMS)
@@ -123,8 +116,7 @@ func (m *Machine) extend(b queue.Batch) {
 	m.write(queue.Write{Kind: queue.WriteAppend, Epoch: m.promised, At: b.At, Batches: []queue.Batch{b}})
 }
 
-// truncate cuts the log to p, a border between batches at or above the committed end. The caller writes the record,
-// before other bytes take the place (RB-11).
+// truncate cuts the log to p, a border at or above the committed end. The caller writes the record first (RB-11).
 func (m *Machine) truncate(p ident.Position) {
 	if p.Offset < m.committed.Offset {
 		panic("replica: truncation below the committed end")
@@ -148,8 +140,7 @@ func (m *Machine) truncate(p ident.Position) {
 	m.counters.Truncations++
 }
 
-// restartAt removes the whole log; the next batch begins at p. forgotten is that of the leader's dedupe window. The
-// caller writes the record.
+// restartAt removes the whole log; the next batch begins at p. The caller writes the record.
 func (m *Machine) restartAt(p ident.Position, prevCRC uint32, forgotten queue.Clock) {
 	l := &m.log
 	l.end, l.lastCRC, l.epochs = p, prevCRC, nil
@@ -163,8 +154,7 @@ func (m *Machine) restartAt(p ident.Position, prevCRC uint32, forgotten queue.Cl
 	m.counters.Restarts++
 }
 
-// crcAt returns the checksum of the batch that ends at o: the one that the next batch carries as its PrevCRC. o must be
-// a border between batches.
+// crcAt returns the checksum of the batch that ends at o, a border: the PrevCRC of the next one.
 func (m *Machine) crcAt(o ident.Offset) uint32 {
 	if o == m.log.end.Offset {
 		return m.log.lastCRC
@@ -211,10 +201,9 @@ func (m *Machine) advanceCommitted(p ident.Position) {
 // committedEveryMS is the least time between two submissions of a leader that carry the committed end.
 const committedEveryMS = 100
 
-// recordCommitted lets the committed end ride on a submission of the leader. A put commits in a Step that writes
-// nothing, so that advanceCommitted finds no submission there; the next append, or the next version of the channel
-// state, carries the end. An old disk then shows how far its leader had committed. At most one submission in
-// committedEveryMS has it: puts pay nothing.
+// recordCommitted lets the committed end ride on a submission of the leader, so that an old disk shows how far its
+// leader had committed. A put commits in a Step that writes nothing; the next append or channel-state version carries
+// the end. At most one submission in committedEveryMS has it.
 func (m *Machine) recordCommitted() {
 	if m.wrote() && m.nowMS-m.committedMS >= committedEveryMS {
 		m.writeCommitted()
@@ -241,4 +230,68 @@ func greatest(a, b ident.Position) ident.Position {
 		return b
 	}
 	return a
+}
+
+// tail is the newest part of a leader's log, in memory, so that followers that keep up need no reads. The batches are
+// contiguous up to the log's end. `head` counts the popped entries in front, so that a pop moves nothing.
+type tail struct {
+	batches []queue.Batch
+	head    int
+	bytes   int
+}
+
+// addToTail keeps a new batch in memory for the followers, if there are any.
+func (m *Machine) addToTail(b queue.Batch) {
+	if len(m.state.Replicas) > 1 {
+		m.log.tail.push(b, m.o.TailBytes)
+	}
+}
+
+// all returns the batches, oldest first.
+func (t *tail) all() []queue.Batch { return t.batches[t.head:] }
+
+// push adds the newest batch, and drops the oldest ones above limit bytes.
+func (t *tail) push(b queue.Batch, limit int) {
+	t.batches = append(t.batches, b)
+	t.bytes += len(b.Bytes)
+	for t.bytes > limit && t.head < len(t.batches)-1 {
+		t.pop()
+	}
+}
+
+func (t *tail) trimTo(o ident.Offset) {
+	for t.head < len(t.batches) && t.batches[t.head].End.Offset <= o {
+		t.pop()
+	}
+}
+
+// compactFrom is the number of popped entries from which on a pop may move the others to the front.
+const compactFrom = 64
+
+// pop drops the oldest batch and lets its bytes be collected.
+func (t *tail) pop() {
+	t.bytes -= len(t.batches[t.head].Bytes)
+	t.batches[t.head] = queue.Batch{}
+	t.head++
+	switch {
+	case t.head == len(t.batches):
+		t.batches, t.head = t.batches[:0], 0
+	case t.head >= compactFrom && 2*t.head >= len(t.batches):
+		n := copy(t.batches, t.batches[t.head:])
+		clear(t.batches[n:])
+		t.batches, t.head = t.batches[:n], 0
+	}
+}
+
+// drop empties the tail and frees its memory.
+func (t *tail) drop() { *t = tail{} }
+
+// from returns the batches from offset o on; nil if no batch in the tail begins there.
+func (t *tail) from(o ident.Offset) []queue.Batch {
+	kept := t.all()
+	i := sort.Search(len(kept), func(i int) bool { return kept[i].At.Offset >= o })
+	if i < len(kept) && kept[i].At.Offset == o {
+		return kept[i:]
+	}
+	return nil
 }

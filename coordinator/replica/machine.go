@@ -9,13 +9,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Machine is one partition on one broker. It has no lock: one goroutine at a time may call it (in the daemon, the one
-// that holds the core loop's run lock). Step alone changes it.
+// Machine is one partition on one broker. Only Step changes it, in one goroutine at a time: the holder of the run lock.
 type Machine struct {
 	o        Options
 	self     Peer // live: the incarnation changes when the node registers again
-	index    Index
-	register Register
+	index    commitLog
+	register register
 
 	nowMS int64 // tick
 	role  Role  // role.go, openEpoch, commit, stepDown, stop
@@ -45,9 +44,8 @@ type Machine struct {
 	out          *Effects // of the Step that runs
 }
 
-// New makes the machine of a partition from what its store has found. The caller then reports Live and PeerState of
-// each replica, Meta, and a Tick.
-func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
+// New makes the machine of a partition. The caller then reports Live and PeerState of each replica, Meta, and a Tick.
+func New(r queue.Restored, ix commitLog, reg register, o Options) *Machine {
 	m := &Machine{
 		o: o, self: o.Self, index: ix, register: reg,
 		promised:         r.Epoch,
@@ -67,8 +65,7 @@ func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	return m
 }
 
-// Step takes one event and adds to out what must be done. It panics on an impossible transition only, never because of
-// a peer's bytes.
+// Step takes one event and adds to out what must be done. It never panics because of a peer's bytes.
 func (m *Machine) Step(ev Event, out *Effects) {
 	m.out = out
 	if m.role == Stopped {

@@ -8,8 +8,7 @@ import (
 const (
 	// marksInWindow is how often a dedupe window a busy partition writes its identity mark.
 	marksInWindow = 8
-	// markBytes is how far the log of a partition without identities in the window may run ahead of the mark: a start
-	// looks through it.
+	// markBytes is how far a log without identities in the window may run ahead of the mark: a start looks through it.
 	markBytes = 64 << 20
 )
 

@@ -16,8 +16,7 @@ const (
 	// MsgAppendAck, follower to leader: the end that is durable and compared with the leader's log in this epoch, and
 	// the channel-state version that is durable. With Reject: the epoch table of a follower that could not append.
 	MsgAppendAck Kind = 2
-	// MsgChannelState, leader to follower: one version of the channel state, a delta or a snapshot, and the committed
-	// end.
+	// MsgChannelState, leader to follower: one channel-state version, a delta or snapshot, and the committed end.
 	MsgChannelState Kind = 3
 	// MsgProbe, candidate to ISR member: asks for the end of the member's log.
 	MsgProbe Kind = 4
@@ -25,8 +24,7 @@ const (
 	MsgProbeReply Kind = 5
 )
 
-// Message is one message between two replicas of a partition. The loop adds the partition and the sender's incarnation
-// on the wire.
+// Message is one message between two replicas. On the wire, the loop adds the partition and the sender's incarnation.
 type Message struct {
 	Kind      Kind
 	Epoch     ident.Epoch
@@ -40,17 +38,13 @@ type Message struct {
 	StateVersion uint64
 	LastEpoch    ident.Epoch
 	Reject       bool
-	// Restart of an append: Prev is the first position that the leader retains. A follower whose log does not reach it
-	// begins its log afresh there.
+	// Restart of an append: Prev is the first position that the leader retains; a shorter log begins afresh there.
 	Restart bool
-	// NeedSnapshot of an acknowledgement: a delta did not apply, because the one before it is missing. The follower
-	// requires a snapshot.
+	// NeedSnapshot of an acknowledgement: a delta did not apply, because the one before it is missing.
 	NeedSnapshot bool
-	// ClockMS of an append is the leader's clock of the partition (queue.Clock) in milliseconds; 0: the log has had no
-	// message with an identity.
+	// ClockMS of an append is the leader's clock of the partition (queue.Clock) in ms; 0: the log has had no identity.
 	ClockMS int64
-	// Forgotten of an append with Restart is the clock of the newest message whose identity the leader has forgotten;
-	// 0: there is none.
+	// Forgotten of an append with Restart is the clock of the newest identity that the leader has forgotten; 0: none.
 	Forgotten queue.Clock
 	// Abandoned of an append is that of the leader's key (CU-9): the follower may not have seen that key yet.
 	Abandoned ident.Epoch

@@ -30,8 +30,7 @@ func (n *node) silence(nowMS, isrMS int64) {
 	n.losses = min(n.losses+1, flappingLosses)
 }
 
-// flaps reports whether the node answers, was silent more than once, and has not answered for T_isr without a break
-// since.
+// flaps reports whether the node answers, was silent more than once, and has not since answered for a whole T_isr.
 func (n *node) flaps(nowMS, isrMS int64) bool {
 	return n.up && n.losses == flappingLosses && nowMS-n.changedMS < isrMS
 }
@@ -97,8 +96,7 @@ func (m *Machine) live(ev Live) {
 	}
 }
 
-// reregister ends a leadership with the incarnation that won it (EL-3), and continues under the next one. 0: there is
-// none yet.
+// reregister ends a leadership with its incarnation (EL-3), and continues under the next one; 0: there is none yet.
 func (m *Machine) reregister(i ident.Incarnation) {
 	if m.lead != nil {
 		m.stepDown()

@@ -28,13 +28,11 @@ type Options struct {
 	Check       bool           // verify the invariants after every Step; on in all tests
 }
 
-// DefaultRepeatMS is Options.RepeatMS where nothing else is said: no edge repeats a put for longer than its put limit,
-// 9 s.
+// DefaultRepeatMS is the default of Options.RepeatMS: no edge repeats a put for longer than its put limit, 9 s.
 const DefaultRepeatMS = 30_000
 
-// Index is the commit log as the machine requires it. The machine keeps it equal to its own log. No method performs I/O
-// that may fail; a lookup of an old record may read a page.
-type Index interface {
+// commitLog is the commit log, which the machine keeps equal to its own log. A lookup of an old record may read a page.
+type commitLog interface {
 	Append(r ...commitlog.Record)
 	Truncate(end ident.Offset)
 	// Restart empties the index; the next record begins at p.
@@ -45,8 +43,8 @@ type Index interface {
 	Start() ident.Position
 }
 
-// Register is the channel state of the partition (nsqd). Only Step calls it, in the order of the versions.
-type Register interface {
+// register is the channel state of the partition (nsqd). Only Step calls it, in the order of the versions.
+type register interface {
 	// Snapshot encodes the whole current state.
 	Snapshot() []byte
 	// Apply applies a delta. A delta moves a channel forward only, unless it is a replicated seek.

@@ -21,8 +21,7 @@ import (
 type phase uint8
 
 const (
-	// probe: the leader asks where the two logs join. One append is out at a time, and it is repeated as it is until
-	// the follower answers.
+	// probe: the leader asks where the two logs join. One append is out, and is repeated until the follower answers.
 	probe phase = iota
 	// probeRead: the first append of a probe is to carry batches, which are being read from the files.
 	probeRead
@@ -82,8 +81,7 @@ func (p *progress) probing() bool { return p.phase == probe || p.phase == probeR
 // reading reports whether a read for this follower is under way.
 func (p *progress) reading() bool { return p.phase == probeRead || p.phase == catchUp }
 
-// becomeProbe asks from `next` on where the logs join. It may be called in any phase; a read that is under way is
-// dropped.
+// becomeProbe asks from `next` on where the logs join, in any phase. A read that is under way is dropped.
 func (p *progress) becomeProbe(next ident.Position) {
 	p.phase, p.next, p.readToken = probe, next, 0
 }
@@ -106,8 +104,8 @@ func (p *progress) probeBack(at ident.Position, nowMS int64) (again bool) {
 	return again
 }
 
-// probeAgain probes a follower that was not reachable. All that was sent and not acknowledged may be lost. The time of
-// its oldest debt stays (AC-8). It may be called in any phase.
+// probeAgain probes a follower that was not reachable, in any phase: unacknowledged messages may be lost. Its lag stays
+// (AC-8).
 func (p *progress) probeAgain(nowMS int64) {
 	p.becomeProbe(p.next)
 	p.probeNow(nowMS)
@@ -171,9 +169,8 @@ func (p *progress) sentAppend(end ident.Position, nowMS int64) {
 	p.next, p.sentMS = end, nowMS
 }
 
-// noteSender notes the process and the store that a message came from. Another store is another replica: nothing that
-// the old one acknowledged or was sent counts any more, but where the next append begins. It may be called in any
-// phase.
+// noteSender notes the process and the store that a message came from, in any phase. Another store is another replica:
+// nothing that the old one acknowledged or was sent counts any more, but where the next append begins.
 func (p *progress) noteSender(from Peer, logEnd ident.Offset, nowMS int64) {
 	p.incarnation = from.Incarnation
 	if p.ack.store == from.Store {
@@ -189,8 +186,7 @@ func (p *progress) noteSender(from Peer, logEnd ident.Offset, nowMS int64) {
 	}
 }
 
-// noteAck takes an acknowledgement, which is not beyond logEnd and version newest. It ends a probe, and may be called
-// in any phase.
+// noteAck takes an acknowledgement, not beyond logEnd and version newest, in any phase. It ends a probe.
 func (p *progress) noteAck(msg *Message, logEnd ident.Offset, newest uint64, nowMS, isrMS int64) {
 	p.endProbe()
 	moved := !p.ack.valid || msg.Durable.Offset > p.ack.end.Offset || msg.StateVersion > p.ack.state
@@ -210,16 +206,14 @@ func (p *progress) stateCurrent(newest uint64) bool {
 }
 
 // sentSnapshot records a snapshot of version n. The next one waits twice as long each time, until the follower has
-// acknowledged one (CH-3): a large snapshot may take the network longer than RetryMS, and a second one would wait
-// behind it.
+// acknowledged one (CH-3): otherwise large snapshots would queue up in the network.
 func (p *progress) sentSnapshot(n uint64, nowMS, retryMS int64) {
 	s := &p.state
 	s.sent, s.snapshot, s.movedMS = n, n, nowMS
 	s.waitMS = min(max(2*s.waitMS, retryMS), snapshotRetries*retryMS)
 }
 
-// sentDelta records the delta of version n. Only directly behind the last version sent: the follower refuses a delta
-// over a gap.
+// sentDelta records the delta of version n, directly behind the last version sent: the follower refuses a gap.
 func (p *progress) sentDelta(n uint64) {
 	p.must(p.state.sent == n-1, "sentDelta")
 	p.state.sent = n
@@ -230,8 +224,7 @@ func (p *progress) snapshotDue(nowMS, retryMS int64) bool {
 	return nowMS-p.state.movedMS >= max(p.state.waitMS, retryMS)
 }
 
-// noteStateAck records the channel-state version that the follower holds durably. newest is the version that the leader
-// issued last.
+// noteStateAck records the channel-state version that the follower holds durably. newest is the leader's.
 func (p *progress) noteStateAck(n, newest uint64, nowMS int64) {
 	s := &p.state
 	if n > p.ack.state {
@@ -251,8 +244,7 @@ func (p *progress) must(ok bool, transition string) {
 }
 
 // lag is how long a follower has owed an acknowledgement (AC-5). It has one mark at a time, the end of the log at one
-// moment. A lag counted from the last acknowledgement would miss a follower that acknowledges all the while, but always
-// old puts.
+// moment, so that a follower that acknowledges all the while, but always old puts, lags too.
 type lag struct {
 	mark    ident.Offset // not acknowledged since sinceMS
 	sinceMS int64

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // pendingPut has a place in the log and waits for its commit.
@@ -24,8 +25,7 @@ type heldPut struct {
 	sinceMS int64
 }
 
-// propose takes puts (AC-1). A repeat joins its first attempt; the others are appended as one group, or held while the
-// partition cannot accept them.
+// propose takes puts (AC-1). A repeat joins its first attempt; the others are appended as one group, or held.
 func (m *Machine) propose(ev Propose) {
 	l := m.lead
 	if l == nil {
@@ -49,9 +49,8 @@ func (m *Machine) propose(ev Propose) {
 	}
 }
 
-// answerRepeat recognises a put that needs no write. A request id in the log is that of the whole put,
-// so it is looked up before any message id, even if only a part of the put has ids (AC-7). The put is answered with the place
-// of its first attempt, or waits for the commit of that.
+// answerRepeat recognises a put that needs no write. A request id in the log is that of the whole put, so it is looked
+// up before any message id (AC-7). The put gets the place of its first attempt, or waits for its commit.
 func (m *Machine) answerRepeat(p Put) bool {
 	seen, ok := m.recent.Find(p.Draft.Request)
 	if !ok {
@@ -128,8 +127,7 @@ func (m *Machine) refuseHeld() {
 	l.held = append(l.held[:0], l.held[n:]...)
 }
 
-// refuse answers a put without an offset, with the numbers that the operator requires: the members that answer, or
-// those that have acknowledged the marker that puts wait for.
+// refuse answers a put without an offset, with the number of members that answer or have acknowledged the marker.
 func (m *Machine) refuse(ticket uint64) {
 	c := Completion{Ticket: ticket, Outcome: NotEnoughReplicas}
 	n := m.liveISR()
@@ -172,8 +170,7 @@ func (m *Machine) overdue(ms int64) bool {
 	return len(p) > 0 && m.nowMS-p[0].sentMS > ms
 }
 
-// giveUpOverdue answers the pending puts whose write deadline and grace time have passed: in doubt. Their batches stay,
-// and may still be committed or rolled back.
+// giveUpOverdue answers "in doubt" for pending puts past write deadline and grace time. Their batches stay.
 func (m *Machine) giveUpOverdue() {
 	l := m.lead
 	keep := l.pending[:0]
@@ -185,4 +182,46 @@ func (m *Machine) giveUpOverdue() {
 		}
 	}
 	l.pending = keep
+}
+
+// answerPublished handles a put with identities that is not a repeat of an edge (DW-1, DW-4): one whose messages are all
+// in the log is answered with their place, or waits for their commit. It reports whether the put is dealt with.
+func (m *Machine) answerPublished(p Put) bool {
+	d := &m.dedupe
+	r := d.Recognise(&p.Draft)
+	switch {
+	case r.Known == int(p.Draft.Count):
+		m.answerKnown(p, pendingPut{first: r.First, end: r.End, outcome: Repeated}, Repeated)
+		return true
+	case !d.ReachesBack(m.nowMS):
+		m.done(p.Ticket, 0, BelowWindow)
+		return true
+	case d.Full(r.New):
+		m.done(p.Ticket, 0, WindowFull)
+		return true
+	}
+	return false
+}
+
+// newPart is the part of a put that is not in the log, which is not empty, and the place of its first message if known.
+func (m *Machine) newPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {
+	if draft.Count == 1 || draft.HasPutIdentity() {
+		return draft, 0, false
+	}
+	r := m.dedupe.Recognise(&draft)
+	if r.Fresh == nil {
+		return draft, 0, false
+	}
+	return draft.Keep(func(n int) bool { return r.Fresh[n] }), r.First, r.Any
+}
+
+// placeOfFirst is the place of the first message of a put that is in the log. batch is where the part that was written
+// begins: the first message may have been known before, and stand elsewhere.
+func (m *Machine) placeOfFirst(draft *queue.Draft, batch ident.Sequence) ident.Sequence {
+	if draft.Count > 1 && draft.Identified {
+		if r := m.dedupe.Recognise(draft); r.Any {
+			return r.First
+		}
+	}
+	return batch
 }

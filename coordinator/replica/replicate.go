@@ -13,8 +13,7 @@ import (
 // carries it anyway, and the first probe for its answer.
 const quickParts = 8
 
-// syncFollowers makes the list of followers equal to the replicas of the key, and keeps the progress of those that
-// stay.
+// syncFollowers makes the list of followers equal to the replicas of the key, and keeps their progress.
 func (m *Machine) syncFollowers() {
 	l := m.lead
 	old := l.followers
@@ -53,8 +52,7 @@ func (m *Machine) fromPresentProcess(f *progress) bool {
 	return !f.probing() && n.incarnation != 0 && n.incarnation == f.incarnation
 }
 
-// silentSince reports whether the follower's node was registered again, and has said nothing as that process: its last
-// answer was on its way.
+// silentSince reports whether the follower's node was registered again, and has not answered since.
 func (m *Machine) silentSince(f *progress) bool { return m.node(f.node).incarnation > f.incarnation }
 
 // hasEverything reports whether the follower has acknowledged the whole log and the newest channel state.
@@ -138,8 +136,7 @@ func (m *Machine) replicate() {
 	}
 }
 
-// replicateTo sends one follower what it lacks, within its window (AC-3): the next batches, or the probe again when its
-// answer is due, and the first snapshot of the channel state.
+// replicateTo sends one follower what it lacks, within its window (AC-3), or the probe again, or a first snapshot.
 func (m *Machine) replicateTo(f *progress) {
 	if f.probing() {
 		if m.nowMS-f.sentMS >= f.probeAgainMS(m.o.RetryMS) {
@@ -162,9 +159,8 @@ func (m *Machine) replicateTo(f *progress) {
 	}
 }
 
-// probeAgainMS is how long a probe waits for its answer: as long as the follower has been asked without an answer. A
-// follower that is opening its replica does not answer for some milliseconds; a follower that opens ten thousand is
-// asked ever less often.
+// probeAgainMS is how long a probe waits for its answer: as long as the follower has been asked without an answer, so
+// that a follower that opens ten thousand replicas is asked ever less often.
 func (p *progress) probeAgainMS(retryMS int64) int64 {
 	return min(max(p.sentMS-p.askedMS, retryMS/quickParts), retryMS)
 }
@@ -198,8 +194,7 @@ func groupOf(batches []queue.Batch, limit int) int {
 	return n
 }
 
-// appendTo sends the batches that begin at f.next. Without batches the message asks where the follower stands, and
-// carries the committed end.
+// appendTo sends the batches that begin at f.next. Without batches it is a probe, or carries the committed end.
 func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
 	msg := Message{
 		Kind: MsgAppend, Epoch: m.lead.epoch, To: f.ack.store, Store: m.self.Store,

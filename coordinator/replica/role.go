@@ -20,8 +20,7 @@ const (
 	Candidate
 	// Electing leads an epoch whose marker is not committed: it serves nothing.
 	Electing
-	// Leader takes puts and delivers. After a rollback it delivers, and takes puts when its marker is committed
-	// (RB-14).
+	// Leader takes puts and delivers. After a rollback it takes puts when its marker is committed (RB-14).
 	Leader
 	// Stopped: the store has failed. The machine acknowledges nothing.
 	Stopped
@@ -46,8 +45,7 @@ func (m *Machine) observe(s metadata.PartitionState) {
 }
 
 // applyRole takes the role that the key, as last seen, gives this machine. A leadership belongs to one incarnation and
-// one store (ID-2, ID-3): a restarted broker has another incarnation, and leads nothing before it is elected in a
-// higher epoch.
+// one store (ID-2, ID-3), so a restarted broker leads nothing before it is elected again.
 func (m *Machine) applyRole() {
 	s := &m.state
 	mine := s.Leader == m.self.Node && m.registered() && m.isMember() && s.LeaderIncarnation == m.self.Incarnation

@@ -29,9 +29,8 @@ func (m *Machine) rollbackTick() {
 	}
 }
 
-// membersAnswer reports whether every other member of the ISR answers as the process that is registered now, with the
-// store that the key names. Each of them has to acknowledge the marker of a rollback: while one of them is away, the
-// rollback would bring no definite answer.
+// membersAnswer reports whether every other member of the ISR answers as the registered process, with the store that
+// the key names. Otherwise a rollback, whose marker each must acknowledge, brings no definite answer.
 func (m *Machine) membersAnswer() bool {
 	for _, x := range m.state.ISR {
 		if x.Node == m.self.Node {
@@ -44,8 +43,7 @@ func (m *Machine) membersAnswer() bool {
 	return true
 }
 
-// giveUpRolledBack answers "in doubt" after the grace time: the marker is not committed, so that a later leader may
-// still bring the puts back.
+// giveUpRolledBack answers "in doubt" after the grace time: a later leader may still bring the puts back.
 func (m *Machine) giveUpRolledBack() {
 	l := m.lead
 	n := 0
@@ -56,8 +54,7 @@ func (m *Machine) giveUpRolledBack() {
 	l.rolledBack = append(l.rolledBack[:0], l.rolledBack[n:]...)
 }
 
-// proposeRollback proposes the same ISR under a new epoch (RB-3). Nothing is removed until the key is seen in the new
-// epoch. Puts that arrive before then are held.
+// proposeRollback proposes the same ISR under a new epoch (RB-3). Until the key is seen in it, new puts are held.
 func (m *Machine) proposeRollback() {
 	l := m.lead
 	l.paused, l.rollback = true, true
@@ -67,9 +64,8 @@ func (m *Machine) proposeRollback() {
 }
 
 // rollBack switches to the epoch that was won (RB-4). One journal record removes everything above the current committed
-// end (RB-10), and puts the new epoch's marker in its place. This leader continues to deliver what was committed in the
-// old epoch, and accepts changes of the channels (RB-14): it knows the committed end, and its channel state is the
-// newest. A put is appended only behind the committed marker (RB-7).
+// end (RB-10), and puts the marker in its place. This leader continues to deliver what was committed before, and
+// accepts changes of the channels (RB-14). A put is appended only behind the committed marker (RB-7).
 func (m *Machine) rollBack(e ident.Epoch) {
 	old := m.lead
 	m.counters.Rollbacks++
@@ -102,8 +98,7 @@ func (m *Machine) awaitMarker(old *leadership) {
 	}
 }
 
-// answerRolledBack answers the rolled-back puts once the marker is committed: no later leader can bring them back
-// (RB-6).
+// answerRolledBack answers the rolled-back puts once the marker is committed: they cannot come back (RB-6).
 func (m *Machine) answerRolledBack() {
 	for _, p := range m.lead.rolledBack {
 		if p.ticket != 0 {

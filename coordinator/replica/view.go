@@ -6,8 +6,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// View is the part of a machine's state that other goroutines may read. The loop publishes a view behind an atomic
-// pointer; readers never see half a change.
+// View is the part of a machine's state that other goroutines read, behind an atomic pointer.
 type View struct {
 	Role              Role
 	Epoch             ident.Epoch

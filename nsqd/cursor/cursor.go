@@ -12,8 +12,7 @@ type Cursor struct {
 	start     ident.Sequence // where the channel began
 	confirmed ident.Sequence
 	ranges    rangeSet // settled above confirmed
-	// Deferred is the set of deferred messages. A direct change of it (a delivery, a timer that fires) is
-	// not part of the next delta.
+	// Deferred is the set of deferred messages. A direct change of it (a delivery, a timer) is not in the next delta.
 	Deferred deferredSet
 
 	// Unreplicated is set for an ephemeral channel, which sends no deltas.
@@ -188,10 +187,9 @@ func (c *Cursor) Restore(start ident.Sequence, p Progress) {
 
 // Moves counts the messages that a Seek would skip and repeat. first is the first message of the log.
 //
-// A message is skipped if it is below `to` and not finished: in the log, or deferred. A deferred message
-// that was relocated may be below first; every seek skips it. A message is repeated if it is at or above
-// `to`, finished or passed, and still in the log. It is neither if the channel delivers it once in any
-// case: it is at or above `to`, and new, in flight or deferred.
+// A message is skipped if it is below `to` and not finished: in the log, or deferred (also below first, if it was
+// relocated). It is repeated if it is at or above `to`, finished or passed, and still in the log. It is neither if the
+// channel delivers it once in any case: new, in flight or deferred, at or above `to`.
 func (c *Cursor) Moves(to, first ident.Sequence) (skipped, repeated uint64) {
 	open, passed := max(c.confirmed, first), max(to, first)
 	if open < to {

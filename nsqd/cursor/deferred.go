@@ -37,21 +37,18 @@ type active struct {
 	attempts uint16
 }
 
-// deferredSet has the deadlines and attempts of deferred messages, which are not in the log: DPUBs that
-// are not due, requeued messages, and messages that timed out. The cursor counts them as settled, so
-// that one delayed or failing message does not stop it. A deferred message either waits for its
-// deadline, in a heap, or is active: ready, and in a queue, or delivered again and not finished.
+// deferredSet has the deadlines and attempts of deferred messages: DPUBs that are not due, requeued messages, and
+// messages that timed out. The cursor counts them as settled, so that they do not stop it. A deferred message either
+// waits for its deadline, in a heap, or is active: ready, and in a queue, or delivered again and not finished.
 type deferredSet struct {
 	heap   []Entry
 	places map[ident.Sequence]int32
 	active map[ident.Sequence]active
 	ready  seqQueue
-	// BySeq: ready messages are delivered by sequence, as on an ordered channel, instead of in the
-	// order in which they became ready.
+	// BySeq: ready messages are delivered by sequence, as on an ordered channel, and not first come, first served.
 	BySeq    bool
 	unsorted bool // the queue may have to be sorted for BySeq
-	// due counts the ready messages. The queue may have more entries: Peek skips a message that left the
-	// set in another way.
+	// due counts the ready messages. The queue may have more entries: Peek skips messages that have left the set.
 	due int
 }
 
@@ -205,8 +202,7 @@ func (a *deferredSet) Get(seq ident.Sequence) (e Entry, ok bool) {
 	return a.heap[place], true
 }
 
-// entries lists the set: the waiting messages in the order of the heap, then the active ones by
-// sequence, so that equal histories encode to equal bytes.
+// entries lists the waiting messages, then the active ones by sequence: equal histories encode equally.
 func (a *deferredSet) entries() []Entry {
 	all := append(make([]Entry, 0, a.Len()), a.heap...)
 	return append(all, a.listActive()...)
@@ -222,8 +218,7 @@ func (a *deferredSet) listActive() []Entry {
 	return all
 }
 
-// Waiting lists the messages that wait for their deadlines, in no order. The caller does not change
-// the list. It is valid until the next change of the set.
+// Waiting lists the messages that wait for their deadlines, in no order, read-only until the set changes.
 func (a *deferredSet) Waiting() []Entry { return a.heap }
 
 // Ready counts the messages that are due and not in flight.
@@ -255,8 +250,7 @@ func (a *deferredSet) Expire(now int64, most int) (n int) {
 	return n
 }
 
-// Deactivate moves the active messages to the heap, due at once. A message that is ready or in
-// flight on a leader is simply unfinished on a follower.
+// Deactivate moves the active messages, which are simply unfinished on a follower, to the heap, due at once.
 func (a *deferredSet) Deactivate() {
 	all := a.listActive()
 	a.active, a.ready, a.due = nil, seqQueue{}, 0

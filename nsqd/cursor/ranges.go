@@ -131,8 +131,7 @@ func (r *rangeSet) insert(block, i int, s Span) {
 	}
 }
 
-// takeFrom removes the span that contains low, if any, and everything below it. It returns the first
-// sequence at or above low that is not in the set.
+// takeFrom removes the spans that begin at or below low, and returns the first sequence from low on outside of them.
 func (r *rangeSet) takeFrom(low ident.Sequence) ident.Sequence {
 	for len(r.blocks) > 0 {
 		first := r.blocks[0][0]

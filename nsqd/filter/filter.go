@@ -126,8 +126,7 @@ func (f *Filter) String() string {
 	return f.text
 }
 
-// Match reports whether a message with this header, a JSON object or empty, is to be delivered.
-// It allocates only for values with escapes.
+// Match reports whether a message with this header is to be delivered. It allocates only for escapes.
 func (f *Filter) Match(header []byte) bool {
 	return f.meets(header) != f.opposite
 }
@@ -180,8 +179,7 @@ const HeaderOnlyChannel = "##only_channel"
 
 var onlyChannel = nameOf(HeaderOnlyChannel)
 
-// Selection decides which messages are for a channel. Every message that a channel reads passes through
-// it. Equal selections decide equally.
+// Selection decides which of the messages that it reads are for a channel. Equal selections decide equally.
 type Selection struct {
 	Channel string
 	Filter  *Filter // nil: none
@@ -213,10 +211,9 @@ func (n headerName) In(header []byte) bool {
 	return len(header) > 0 && (n.quoted == nil || bytes.Contains(header, n.quoted) || bytes.IndexByte(header, '\\') >= 0)
 }
 
-// Value returns the value of the name in a header, a JSON object or empty. False: the header does not have
-// the name, or its value is not a string. If the name is repeated, its last value counts, as in encoding/json.
-// Objects of plain strings, numbers and literals are scanned in place, because a channel that delivers one
-// message in a million reads all of them. Others are decoded.
+// Value returns the value of the name in a header, a JSON object or empty. False: the header does not have the name, or
+// its value is not a string. The last of repeated names counts, as in encoding/json, which is used only for objects
+// with escapes: a channel that delivers one message in a million reads all of them.
 func (n headerName) Value(header []byte) (value []byte, ok bool) {
 	if !n.In(header) {
 		return nil, false

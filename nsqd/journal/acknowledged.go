@@ -22,8 +22,7 @@ const (
 	ackBytes = 24
 	// ackPause is the shortest time between two syncs of the acknowledgement record.
 	ackPause = 100 * time.Millisecond
-	// ackShare bounds the share of disk time that the syncs take: after each sync follows a pause
-	// of ackShare times its duration.
+	// ackShare bounds the disk time that the syncs take: each is followed by a pause of ackShare times its duration.
 	ackShare = 128
 )
 
@@ -32,9 +31,8 @@ const (
 // groups were lost by a disk looks like a complete one.
 //
 // The writer writes the record after each group to the page cache, and a timer syncs it: a second sync before each
-// answer would double the latency of every put. So after a kill of the process the record is exact, and after a power
-// cut it is at most one pause old. Unsynced groups are lost together with the record in a power cut: with NoSync the
-// timer writes the record, and nothing syncs it.
+// answer would double the latency of every put. So the record is exact after a kill of the process, and at most one
+// pause old after a power cut. With NoSync the timer writes it, and nothing syncs it.
 type acknowledgements struct {
 	file   vfs.File
 	noSync *atomic.Bool // the journal's

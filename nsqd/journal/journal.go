@@ -17,8 +17,7 @@ import (
 const (
 	// reusedBufferBytes is the largest group buffer that is reused.
 	reusedBufferBytes = 8 << 20
-	// newBufferBytes is the first size of a group buffer: enough that the allocator gives it pages
-	// of its own, so that vfs.Aligned need not copy.
+	// newBufferBytes is the first size of a group buffer: so large that it is aligned, and vfs.Aligned copies nothing.
 	newBufferBytes = 64 << 10
 )
 
@@ -173,8 +172,7 @@ func (j *Journal) Start(durable func(n uint64, at Mark, err error)) error {
 	return nil
 }
 
-// removeStrays removes files whose size is not the configured one: they were made for an oversized group, with
-// another option, or by an interrupted creation.
+// removeStrays removes files of another size: for an oversized group, by another option, or not complete.
 func (j *Journal) removeStrays() error {
 	known := map[string]bool{j.o.Dir + "/" + ackName: true}
 	for _, f := range j.mu.free {
@@ -284,14 +282,12 @@ func (j *Journal) Written() (syncs, bytes int64) {
 	return j.mu.syncs, j.mu.written
 }
 
-// Busy is the time for which a group, or the acknowledgement record, has been on its way to the disk:
-// waiting for a file, being written, or being synced; 0 if neither is. It grows while the disk hangs,
-// with and without NoSync. It counts from the first call during the operation, so a watchdog calls it
-// regularly. It takes no lock, so the watchdog never waits for the disk. Any goroutine, after Start.
+// Busy is the time for which a group, or the acknowledgement record, has been on its way to the disk, 0 if neither is.
+// It grows while the disk hangs, with and without NoSync. It counts from the first call during the operation, so a
+// watchdog calls it regularly. It takes no lock.
 func (j *Journal) Busy() time.Duration { return max(j.groups.Busy(), j.acked.watch.Busy()) }
 
-// Barrier returns after durable has returned for every group whose effects any goroutine could see
-// before the call. It may wait for the group in progress.
+// Barrier returns after durable has returned for every group that any goroutine could see before the call.
 func (j *Journal) Barrier() {
 	j.writing.Lock()
 	defer j.writing.Unlock()
@@ -428,7 +424,12 @@ func (j *Journal) writeGroup(buf []byte) error {
 		return fmt.Errorf("journal: write group %d: %w", j.next, err)
 	}
 	if !j.noSync.Load() {
-		if err := j.sync(); err != nil {
+		began := time.Now()
+		err := j.file.Sync()
+		if j.o.Synced != nil {
+			j.o.Synced(time.Since(began))
+		}
+		if err != nil {
 			return fmt.Errorf("journal: sync group %d: %w", j.next, err)
 		}
 		j.synced = j.next
@@ -437,16 +438,6 @@ func (j *Journal) writeGroup(buf []byte) error {
 	j.crc = crc
 	j.noteGroup(int64(len(buf)))
 	return nil
-}
-
-func (j *Journal) sync() error {
-	if j.o.Synced == nil {
-		return j.file.Sync()
-	}
-	began := time.Now()
-	err := j.file.Sync()
-	j.o.Synced(time.Since(began))
-	return err
 }
 
 func (j *Journal) noteGroup(bytes int64) {

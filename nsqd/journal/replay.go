@@ -30,8 +30,7 @@ type Recovery struct {
 	Groups int   // number of replayed groups
 	Bytes  int64 // bytes of their bodies
 	Torn   bool  // an unacknowledged group was cut
-	// Corrupt is not nil if acknowledged groups cannot be read: the whole directory is then
-	// doubtful. It wraps errCorrupt.
+	// Corrupt, an errCorrupt, means that acknowledged groups cannot be read: the whole directory is doubtful.
 	Corrupt error
 	// Salvaged is the number of groups replayed after the unreadable ones. Groups includes them.
 	Salvaged int
@@ -119,8 +118,7 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 	return r.salvage(images, visit)
 }
 
-// judgeFiles checks whether files that the mark counts are missing, empty or cut short: they may
-// have contained the groups acknowledged last.
+// judgeFiles checks whether files that the mark counts, perhaps with the last groups, are missing or empty.
 func (r *replayer) judgeFiles(images []*image, from Mark) {
 	left := 0
 	for left < from.Files {
@@ -153,8 +151,7 @@ func (r *replayer) newestRun(images []*image) {
 	}
 }
 
-// salvage passes the readable groups after the break to visit, in their order. visit must check
-// which of their writes continue its state.
+// salvage passes the readable groups after the break to visit, which checks what continues its state.
 func (r *replayer) salvage(images []*image, visit func(body []byte) error) error {
 	bodies := map[uint64][]byte{}
 	for _, im := range images {

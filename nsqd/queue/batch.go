@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // HeaderSize is the length of a batch header in bytes.
 const HeaderSize = 80
 
-// MaxBatchBytes bounds one batch, and so the decoder's allocations. It is well above the largest
-// multi-put (--max-body-size, 5 MiB by default).
+// MaxBatchBytes bounds one batch, and so the decoder's allocations, well above --max-body-size (5 MiB).
 const MaxBatchBytes = 64 << 20
 
 const (
@@ -45,8 +45,7 @@ const (
 
 // The kinds of control batches. On disk and on the wire: append only.
 const (
-	// ControlMarker opens an epoch. The leader serves nothing of the epoch before the committed end
-	// has passed the marker.
+	// ControlMarker opens an epoch. The leader serves nothing of the epoch before the marker is committed.
 	ControlMarker uint8 = 1
 	// ControlRelocation has copies of older messages, so that retention may remove the head of
 	// the log although the messages are not finished; see relocationBuilder.
@@ -101,8 +100,16 @@ type Batch struct {
 	Clock      Clock // with Identified; see Clock
 }
 
-// Seal fills in the header in constant time, without touching the payload. The draft's bytes belong to
-// the batch afterwards: a retry seals a Clone.
+// Record is the batch in the commit log. It needs only the header of the batch.
+func (b *Batch) Record() commitlog.Record {
+	return commitlog.Record{
+		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
+		Size: uint32(b.End.Offset - b.At.Offset), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
+		Identified: b.Identified,
+	}
+}
+
+// Seal fills in the header in constant time. The draft's bytes belong to the batch afterwards: retries seal a Clone.
 func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS int64) Batch {
 	h := d.Bytes[:HeaderSize]
 	clear(h)
@@ -144,8 +151,7 @@ func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS in
 	}
 }
 
-// Clone copies the draft, so that a retry can be sealed while readers and peers still use the bytes
-// that were sealed before.
+// Clone copies the draft, so that a retry can be sealed while the bytes that were sealed before are in use.
 func (d *Draft) Clone() Draft {
 	c := *d
 	c.Bytes = bytes.Clone(d.Bytes)
@@ -173,8 +179,7 @@ func Decode(b []byte) (Batch, int, error) {
 	return batch, n, nil
 }
 
-// DecodeHeader decodes and checks a header only: the result has no Bytes. It also returns the length
-// of the whole batch in bytes. Errors: ErrTorn, ErrCorrupt.
+// DecodeHeader decodes and checks a header alone, and returns the length of the batch. Errors: ErrTorn, ErrCorrupt.
 func DecodeHeader(b []byte) (Batch, int, error) {
 	if len(b) < HeaderSize {
 		return Batch{}, 0, ErrTorn

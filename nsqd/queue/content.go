@@ -58,8 +58,7 @@ const (
 // field is one name of a header with the text of its value.
 type field struct{ name, value []byte }
 
-// contentHeader returns the key in a header, or nil, and an encoding of the rest that does not depend on
-// the order of the fields.
+// contentHeader returns the key in a header, or nil, and an encoding of the rest in a fixed order.
 func contentHeader(fields []field) (key, rest []byte) {
 	slices.SortStableFunc(fields, func(a, b field) int { return bytes.Compare(a.name, b.name) })
 	for _, f := range fields {
@@ -96,8 +95,7 @@ func fieldsOf(header []byte) (fields []field, ok bool) {
 	return anyFields(header)
 }
 
-// anyFields parses any object. It rejects names that are not valid UTF-8, because the decoder could make
-// two different names equal.
+// anyFields parses any object, unless a name is not valid UTF-8: the decoder could make two names equal.
 func anyFields(header []byte) (fields []field, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(header))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {

@@ -2,9 +2,8 @@ package queue
 
 import "bytes"
 
-// Fields iterates over the fields of a JSON object in its usual form: values are strings or scalars, all
-// without escapes. encoding/json takes ten times as long.
-type Fields struct {
+// fieldScanner iterates over a JSON object whose values are strings or scalars without escapes, faster than encoding/json.
+type fieldScanner struct {
 	Name  []byte // of the current field
 	Value []byte // its JSON text
 
@@ -13,14 +12,14 @@ type Fields struct {
 }
 
 // ScanFields returns an iterator over an object.
-func ScanFields(object []byte) Fields {
-	f := Fields{rest: object}
+func ScanFields(object []byte) fieldScanner {
+	f := fieldScanner{rest: object}
 	f.failed = bytes.IndexByte(object, '\\') >= 0 || !f.take('{')
 	return f
 }
 
 // Next moves to the next field. False: the object ends, or does not have the usual form.
-func (f *Fields) Next() bool {
+func (f *fieldScanner) Next() bool {
 	if f.failed || f.ended {
 		return false
 	}
@@ -35,16 +34,16 @@ func (f *Fields) Next() bool {
 }
 
 // Complete reports whether the whole object has the usual form. Call it when Next has returned false.
-func (f *Fields) Complete() bool { return f.ended && !f.failed }
+func (f *fieldScanner) Complete() bool { return f.ended && !f.failed }
 
-func (f *Fields) space() {
+func (f *fieldScanner) space() {
 	for len(f.rest) > 0 && (f.rest[0] == ' ' || f.rest[0] == '\t' || f.rest[0] == '\n' || f.rest[0] == '\r') {
 		f.rest = f.rest[1:]
 	}
 }
 
 // take skips white space and, if it comes next, the byte.
-func (f *Fields) take(c byte) bool {
+func (f *fieldScanner) take(c byte) bool {
 	f.space()
 	if len(f.rest) == 0 || f.rest[0] != c {
 		return false
@@ -54,7 +53,7 @@ func (f *Fields) take(c byte) bool {
 }
 
 // readName reads the rest of a name, after its first quote.
-func (f *Fields) readName() bool {
+func (f *fieldScanner) readName() bool {
 	n := bytes.IndexByte(f.rest, '"')
 	if n < 0 {
 		return false
@@ -63,7 +62,7 @@ func (f *Fields) readName() bool {
 	return true
 }
 
-func (f *Fields) readValue() bool {
+func (f *fieldScanner) readValue() bool {
 	f.space()
 	n := 0
 	if len(f.rest) > 0 && f.rest[0] == '"' {

@@ -86,8 +86,7 @@ const (
 	CopyOrigin     = "origin"      // import and mirror: the put that begins with it
 )
 
-// IdentityOfCopy is the identity of the copy of a message, so that a copy that was interrupted before it
-// was recorded is recognised when it is repeated.
+// IdentityOfCopy is the identity of the copy of a message, by which a repeat of an interrupted copy is recognised.
 func IdentityOfCopy(why string, of Source) Identity {
 	b := append([]byte(why), 0)
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Topic))
@@ -135,8 +134,7 @@ func identities(p []byte, visit func(n int, x Identity)) {
 	}
 }
 
-// Keep returns the put with only the messages for which keep is true, at least one. It has the request
-// id of the whole put.
+// Keep returns the put, with its request id and only the messages for which keep is true, at least one.
 func (d *Draft) Keep(keep func(n int) bool) Draft {
 	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes))}
 	for n, encoded := range encodedMessages(d.Bytes[HeaderSize:]) {
@@ -208,8 +206,7 @@ func ValidID(id string) bool { return id != "" && len(id) <= MaxIDBytes && utf8.
 // HeaderSequence is the header with the number that the producer gave the message, in place of an id.
 const HeaderSequence = "##seq"
 
-// MaxSequence is the largest such number. JSON libraries that use float64 would round larger numbers, so
-// that two could become one.
+// MaxSequence is the largest such number. JSON libraries that use float64 would round larger ones.
 const MaxSequence = 1<<53 - 1
 
 // MaxProducerBytes bounds the name of a producer that numbers its messages.

@@ -32,8 +32,7 @@ type Message struct {
 	Body      []byte
 	Attempts  uint16
 	Seq       ident.Sequence
-	// Identity, unless zero, recognises the message if it is published again. A copy of a message has
-	// another one (IdentityOfCopy); in a relocation it has none.
+	// Identity, unless zero, recognises the message if it is published again. Copies have others, relocations none.
 	Identity Identity
 	// IsPutIdentity, set on the first message of a put, means that Identity identifies the whole put.
 	// The other messages have no identity, and the put is stored completely or not at all.
@@ -55,8 +54,7 @@ func NewDraft(sizeHint int) *DraftBuilder {
 	return &DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+sizeHint+2*messageMinSize)}
 }
 
-// Grow appends a body-only message of n bytes and returns its body for the caller to fill, so that
-// a body is copied once, from the socket to the batch.
+// Grow appends a body-only message of n bytes and returns its body, so that the socket is read into the batch.
 func (b *DraftBuilder) Grow(n int) []byte {
 	b.bytes = binary.LittleEndian.AppendUint32(b.bytes, uint32(1+n))
 	b.bytes = append(b.bytes, 0)
@@ -163,8 +161,7 @@ func (d *Draft) BodyBytes() int {
 	return sum
 }
 
-// Messages appends the messages of a data batch to dst, from sequence `from` on, at most max. Their
-// Attempts are 0. The batch must come from Seal or Decode.
+// Messages appends the messages of a sealed or decoded data batch to dst, from sequence `from` on, at most max.
 func (b *Batch) Messages(from ident.Sequence, max int, dst []Message) []Message {
 	if b.Control != 0 {
 		return dst

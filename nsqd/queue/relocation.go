@@ -46,8 +46,7 @@ func (b *Batch) BeginsFile() bool {
 	return b.Control == ControlRelocation && len(b.Bytes) == HeaderSize
 }
 
-// Relocated appends the messages of a relocation batch to dst, with their original sequences and
-// times. Any other batch has none.
+// Relocated appends the messages of a relocation batch to dst, with their original sequences and times.
 func (b *Batch) Relocated(dst []Message) []Message {
 	if b.Control != ControlRelocation {
 		return dst

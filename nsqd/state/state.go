@@ -15,19 +15,19 @@ var errMalformed = errors.New("state: malformed channel state")
 
 const stateVersion = 1
 
-// Kind numbers the records of a delta. The numbers are on disk and on the wire: append only.
-type Kind uint8
+// kind numbers the records of a delta. The numbers are on disk and on the wire: append only.
+type kind uint8
 
 const (
-	KindProgress Kind = 1 // a channel's cursor advanced
-	KindCreate   Kind = 2 // a channel begins
-	KindDelete   Kind = 3 // a channel ends
-	KindSeek     Kind = 4 // explicit move of the cursor, also back; emptying is a seek to the end
-	KindPause    Kind = 5 // a channel is paused or resumed
-	KindBarrier  Kind = 6 // topic pause
-	KindKeep     Kind = 7 // first sequence that a topic without channels keeps
-	KindRelocate Kind = 8 // offset of a relocation batch and its messages
-	KindOrder    Kind = 9 // a channel becomes ordered or unordered
+	KindProgress kind = 1 // a channel's cursor advanced
+	KindCreate   kind = 2 // a channel begins
+	KindDelete   kind = 3 // a channel ends
+	KindSeek     kind = 4 // explicit move of the cursor, also back; emptying is a seek to the end
+	KindPause    kind = 5 // a channel is paused or resumed
+	KindBarrier  kind = 6 // topic pause
+	KindKeep     kind = 7 // first sequence that a topic without channels keeps
+	KindRelocate kind = 8 // offset of a relocation batch and its messages
+	KindOrder    kind = 9 // a channel becomes ordered or unordered
 )
 
 const (
@@ -41,7 +41,7 @@ const (
 
 // Record is one change of the state.
 type Record struct {
-	Kind     Kind
+	Kind     kind
 	Channel  string
 	Flags    byte           // create, pause, barrier, keep, order
 	ID       uint64         // create: of the channel
@@ -68,8 +68,7 @@ type Snapshot struct {
 	Relocated     []Relocated
 }
 
-// Relocated is one relocated message: the offset of the newest relocation batch that all in-sync
-// replicas have (0: none), and of the newest one.
+// Relocated is one relocated message, with the newest batch that all in-sync replicas have (0: none) and the newest.
 type Relocated struct {
 	Seq             ident.Sequence
 	Settled, Latest ident.Offset
@@ -168,7 +167,7 @@ func DecodeDelta(b []byte) ([]Record, error) {
 	d.version()
 	var all []Record
 	for len(d.b) > 0 && d.err == nil {
-		r := Record{Kind: Kind(d.byte()), Flags: d.byte(), Channel: d.name()}
+		r := Record{Kind: kind(d.byte()), Flags: d.byte(), Channel: d.name()}
 		if r.Kind < KindProgress || r.Kind > KindOrder {
 			d.fail("kind %d", r.Kind)
 		}

@@ -63,7 +63,7 @@ func BenchmarkSubmit(b *testing.B) {
 				batch := d.Seal(at, 1, crc, 1)
 				at, crc = batch.End, batch.CRC
 				writes[0].Batches[0] = batch
-				p.Index().Append(indexRecord(batch))
+				p.Index().Append(batch.Record())
 				started[slot] = time.Now()
 				s.Submit(subs, w, slot)
 			}

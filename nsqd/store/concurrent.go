@@ -10,8 +10,7 @@ import (
 // wait for the disk, and the file system combines concurrent syncs.
 const atOnce = 32
 
-// forEach runs f for all numbers below n, up to atOnce at a time. It returns one of the errors, and
-// starts no further call after an error.
+// forEach runs f for all numbers below n, up to atOnce at a time, until an error, which it returns.
 func forEach(n int, f func(i int) error) (first error) {
 	var failed atomic.Bool
 	concurrency.Each(n, atOnce, func(i int) {

@@ -133,8 +133,7 @@ func (s *Store) syncFolders(p *Partition) error {
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// errFolder is a failed sync of a folder. It must not be repeated, not even after the disk was full:
-// the second one may succeed without the lost entries.
+// errFolder is a failed sync of a folder. A repeated sync may succeed without the lost entries.
 var errFolder = errors.New("store: sync the folder")
 
 func syncDirs(fs vfs.FS, dirs ...string) error {
@@ -185,8 +184,7 @@ func (s *Store) moveToTrash(p *Partition) error {
 	return syncDirs(s.o.FS, path.Dir(p.dir), s.trashDir())
 }
 
-// EmptyTrash deletes the partitions that were removed longer ago than the grace time, and the
-// folders of topics without partitions.
+// EmptyTrash deletes partitions that were removed before the grace time, and the folders of empty topics.
 func (s *Store) EmptyTrash(olderThan time.Duration) error {
 	names, err := s.o.FS.List(s.trashDir())
 	if err != nil {
@@ -255,8 +253,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	return p.index.TrimHead(first)
 }
 
-// HeadEnd is the end of the oldest segment; false while it is the only one, so that TrimHead could
-// remove nothing. It is cheap.
+// HeadEnd is the end of the oldest segment; false while it is the only one, which TrimHead does not remove.
 func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.headEnd() }
 
 // firstOnDisk is the position at which the first segment begins, and the checksum from which its first batch continues.

@@ -46,7 +46,7 @@
 //	DIR/topics/TOPIC.ID/N/store.json   {"format":1,"store":"…","slot":"…","crc":…}
 //	DIR/topics/TOPIC.ID/N/%020d.seg    batches, one after the other (package queue)
 //	DIR/topics/TOPIC.ID/N/%020d.idx    see package commitlog
-//	DIR/topics/TOPIC.ID/N/channels.snap  see snapshot.go
+//	DIR/topics/TOPIC.ID/N/channels.snap  see record.go
 //	DIR/trash/TOPIC.ID.N.NANOSECONDS   removed partitions, until a grace time has passed
 //
 // # Journal record: on disk, by position, append only

@@ -51,7 +51,7 @@ func TestIdentitiesAreFoundAgain(t *testing.T) {
 		draft := d.Draft(ident.RequestID{})
 		draft.Clock = queue.Clock(n + 1)
 		b := draft.Seal(at, 1, crc, int64(300-n)*1e9) // a wall clock means nothing
-		p.Index().Append(indexRecord(b))
+		p.Index().Append(b.Record())
 		writes := []queue.Write{{Kind: queue.WriteAppend, Epoch: 1, At: at, Batches: []queue.Batch{b}}}
 		at, crc = b.End, b.CRC
 		if n == 0 || n == 120 {
@@ -127,7 +127,7 @@ func TestWhereTheMarkIsLost(t *testing.T) {
 			require.NoError(t, d.AddMessage(queue.Message{Body: make([]byte, 4000), Identity: queue.IdentityOf(fmt.Append(nil, n))}))
 			draft := d.Draft(ident.RequestID{})
 			b := draft.Seal(at, 1, crc, 1)
-			p.Index().Append(indexRecord(b))
+			p.Index().Append(b.Record())
 			submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Epoch: 1, At: at, Batches: []queue.Batch{b}})
 			at, crc = b.End, b.CRC
 			if n == 0 {

@@ -33,7 +33,7 @@ func goOn(t *testing.T, s *Store) []border {
 		_ = d.AddMessage(queue.Message{Body: []byte("after the kill")})
 		draft := d.Draft(ident.RequestID{Producer: 8, N: 1})
 		b := draft.Seal(r.End, r.Epoch, r.LastCRC, r.LastTimeNS)
-		p.Index().Append(indexRecord(b))
+		p.Index().Append(b.Record())
 		subs = append(subs, Submission{p, []queue.Write{{Kind: queue.WriteAppend, Epoch: r.Epoch, Batches: []queue.Batch{b}}}})
 		ends = append(ends, border{b.End, b.CRC, b.Time})
 	}

@@ -50,8 +50,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// open reads folders, checkpoint, partitions and journal. It writes everything again and makes a
-// checkpoint before the journal starts.
+// open reads everything, writes it again, and makes a checkpoint before the journal starts.
 func (s *Store) open() error {
 	if err := vfs.MakeDir(s.o.FS, s.o.Dir); err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -77,7 +76,7 @@ func (s *Store) open() error {
 	}
 	mark := s.journal.Mark()
 	s.writer.s = s
-	if err := s.writer.checkpoint(mark, starting); err != nil {
+	if err := s.writer.checkpoint(mark, false, true); err != nil {
 		return err
 	}
 	s.writer.start(s, mark)
@@ -210,8 +209,7 @@ func (r *storeRecovery) adopt() (lost error) {
 	return lost
 }
 
-// Doubt returns why acknowledged data may be missing since Open, so that replicas got a new store id;
-// nil if nothing is missing.
+// Doubt returns why acknowledged data may be missing since Open, so that replicas got a new store id, or nil.
 func (s *Store) Doubt() error { return s.doubt }
 
 // judge decides whether the directory as a whole is doubtful. lost is the error of adopt.

@@ -45,8 +45,7 @@ type Partition struct {
 	}
 }
 
-// durableState is the state of the partition that the journal has durable, in the journal's order.
-// It belongs to the writer and is guarded by Partition.files.
+// durableState is the partition as the journal has it durable. It is the writer's, guarded by Partition.files.
 type durableState struct {
 	entry
 	pending      []queue.Batch // not in the segments yet
@@ -73,24 +72,21 @@ func (p *Partition) Restored() queue.Restored {
 	return p.mu.restored
 }
 
-// States are the versions of the channel state that Open found: a full one and the deltas after it,
-// to be applied in this order.
+// States are the versions of the channel state that Open found: a full one and the deltas after it, in order.
 func (p *Partition) States() []queue.StateVersion {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.mu.states
 }
 
-// ReleaseRestored releases the recent puts and the channel state that Open found, because the
-// replica has its own copy of them until the process ends.
+// ReleaseRestored releases the recent puts and the channel state, of which the replica has a copy.
 func (p *Partition) ReleaseRestored() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.states, p.mu.restored.Recent = nil, nil
 }
 
-// Index is the commit log. The replica's machine appends to it and cuts it together with its own log;
-// the store reads it and writes it to disk.
+// Index is the commit log. The replica's machine appends to it and cuts it; the store writes it to disk.
 func (p *Partition) Index() *commitlog.Log { return p.index }
 
 // DiskBytes is the size of the segments in bytes.
@@ -153,8 +149,7 @@ func (p *Partition) cutLocked(at ident.Position) {
 	p.mu.quarantine.retain(0, at.Offset)
 }
 
-// wroteUpTo records that the segments contain everything below end, unless the log was cut since, and
-// drops the batches above the tail's bound.
+// wroteUpTo records that the segments reach end, unless the log was cut since, and trims the tail.
 func (p *Partition) wroteUpTo(end ident.Offset, cuts uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

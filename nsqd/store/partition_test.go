@@ -21,7 +21,7 @@ func TestReleaseRestored(t *testing.T) {
 	_ = d.AddMessage(queue.Message{Body: []byte("x")})
 	draft := d.Draft(ident.RequestID{Producer: 1, N: 1})
 	b := draft.Seal(ident.Position{}, 1, 0, 1)
-	p.Index().Append(indexRecord(b))
+	p.Index().Append(b.Record())
 	submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{b}})
 	submit(t, s, p, queue.Write{Kind: queue.WriteState, State: queue.StateVersion{Epoch: 1, N: 1, Full: true, Delta: []byte("x")}})
 	require.NoError(t, s.Close())

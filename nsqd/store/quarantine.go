@@ -12,13 +12,11 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxQuarantine bounds the damaged ranges that are remembered per partition. Reads find the others
-// after the first ones were repaired.
+// maxQuarantine bounds the damaged ranges that are remembered per partition; reads find the others later.
 const maxQuarantine = 1024
 
-// quarantine is the sorted list of ranges in which reads of a partition found damage, until Repair.
-// It is in memory only: after a restart, reads find the damage again. Only Repair and the reports
-// for operators use it; in particular, reads do not.
+// quarantine is the sorted list of ranges in which reads of a partition found damage, until Repair. It is in memory
+// only, for Repair and for operators; reads ignore it.
 type quarantine []queue.Damage
 
 // add adds a range. False: it is known, or the list is full.
@@ -41,8 +39,7 @@ func (q *quarantine) release(from, to ident.Offset) {
 	*q = slices.DeleteFunc(*q, func(d queue.Damage) bool { return d.From >= from && d.From < to })
 }
 
-// Damaged lists the unreadable ranges that were not repaired since. To of a range is exact if the
-// commit log has the batch.
+// Damaged lists the unreadable ranges that were not repaired. To is exact if the commit log has the batch.
 func (p *Partition) Damaged() []queue.Damage {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -52,8 +49,7 @@ func (p *Partition) Damaged() []queue.Damage {
 // Damaged receives when a range went into quarantine.
 func (s *Store) Damaged() <-chan struct{} { return s.damaged }
 
-// quarantineDamage narrows the range of a failed read by the commit log and puts it into
-// quarantine. It passes other errors through.
+// quarantineDamage puts the range of a failed read into quarantine. It passes other errors through.
 func (p *Partition) quarantineDamage(err error) error {
 	var d *queue.Damage
 	if !errors.As(err, &d) {
@@ -142,8 +138,7 @@ func (p *Partition) proven(batches []queue.Batch) ([]queue.Batch, error) {
 	return batches[:n], nil
 }
 
-// proves reports whether this disk proves a batch: the commit log has this very batch, or the next
-// batch continues from it, or it is the last of the log.
+// proves reports whether the commit log, the next batch, or the end of the log proves a batch.
 func (p *Partition) proves(b *queue.Batch) bool {
 	if r, ok := p.index.AtOffset(b.At.Offset); ok && r.CRC == b.CRC && r.End() == b.End {
 		return true
@@ -160,8 +155,7 @@ func (p *Partition) proves(b *queue.Batch) bool {
 	return proved
 }
 
-// intact reports whether the segments have the complete batch. It reads past the page cache, which may
-// have bytes that the disk has lost.
+// intact reports whether the disk, not only the page cache, has the complete batch.
 func (p *Partition) intact(b *queue.Batch) bool {
 	found, err := p.segments.readDisk(b.At.Offset, b.End.Offset, len(b.Bytes))
 	return err == nil && len(found) == 1 && found[0].CRC == b.CRC

@@ -90,9 +90,8 @@ func (p *Partition) readSequence(n ident.Sequence, max int) ([]queue.Batch, erro
 	}, func() (ident.Offset, bool) { return p.boundaryOf(n) })
 }
 
-// read tries the memory: inTail, called under the lock, returns an offset, by which read decides
-// whether the tail covers the request, and an index into the tail. Otherwise it reads the segments
-// from the offset that boundary returns.
+// read tries the memory: inTail, called under the lock, returns an offset that the tail must cover, and an index into
+// it. Otherwise it reads the segments from the offset that boundary returns.
 func (p *Partition) read(max int, inTail func() (ident.Offset, int), boundary func() (ident.Offset, bool)) ([]queue.Batch, error) {
 	for range readAttempts {
 		p.mu.RLock()
@@ -144,8 +143,7 @@ func (p *Partition) unchanged(cuts uint64) bool {
 	return p.mu.cuts == cuts
 }
 
-// upTo returns the first batches: max bytes of them, but at least one if there is any. The elements
-// never change, so they are shared.
+// upTo returns the first batches, shared: max bytes of them, but at least one if there is any.
 func upTo(max int, b []queue.Batch) []queue.Batch {
 	n, bytes := 0, 0
 	for n < len(b) && (n == 0 || bytes+len(b[n].Bytes) <= max) {

@@ -39,8 +39,7 @@ func (r *run) bytes() int {
 	return max(int(r.batches[len(r.batches)-1].End.Offset-r.batches[0].At.Offset), minRunBytes)
 }
 
-// find returns about max bytes of batches, at least one, beginning with the batch at from; nil if they
-// are not in the cache.
+// find returns about max bytes of cached batches, at least one, beginning with the batch at from; nil: none.
 func (r *readCache) find(p *Partition, cuts uint64, from ident.Offset, max int) []queue.Batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()

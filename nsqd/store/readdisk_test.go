@@ -126,7 +126,7 @@ func TestReadDiskIncludesDurableBatches(t *testing.T) {
 	_ = d.AddMessage(queue.Message{Body: []byte("x")})
 	draft := d.Draft(ident.RequestID{})
 	b := draft.Seal(ident.Position{}, 1, 0, 1)
-	p.Index().Append(indexRecord(b))
+	p.Index().Append(b.Record())
 	e := &early{p, make(chan []queue.Batch, 1), make(chan struct{})}
 	s.Submit([]Submission{{p, []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, e, 1)
 	got := <-e.read

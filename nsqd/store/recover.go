@@ -13,8 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// recovery rebuilds one partition from the segments below the lowest cut since the checkpoint, and
-// from the journal above it.
+// recovery rebuilds one partition: the segments below the lowest cut since the checkpoint, above it the journal.
 type recovery struct {
 	p         *Partition
 	cut       ident.Position // the segments are valid up to here; the pending batches follow
@@ -117,9 +116,8 @@ func (r *recovery) fillFromSegments(to queue.Batch) {
 }
 
 // adopt takes over batches in the segments beyond the journal's end, as far as the chain of checksums proves them, and
-// reports whether there were any. Only writes that are durable in the journal reach the segments, and a torn group
-// never does. So such batches show that the journal has lost groups. After a cut adopt takes none, because the segments
-// may still contain the cut batches.
+// reports whether there were any. Such batches show that the journal has lost groups, because only what is durable
+// there reaches the segments. After a cut adopt takes none: the segments may still contain the cut batches.
 func (r *recovery) adopt() bool {
 	d := &r.p.durable
 	if r.wasCut || r.overlap || r.broken != nil {
@@ -172,8 +170,7 @@ func (r *recovery) cutToJournal(b queue.Batch) bool {
 	return true
 }
 
-// finish writes the partition again and checks it. Afterwards r.broken is the reason why
-// acknowledged bytes are missing or doubtful, if any.
+// finish writes the partition again and checks it. r.broken is why acknowledged bytes are missing, if any.
 func (r *recovery) finish() error {
 	p, d := r.p, &r.p.durable
 	if r.touched || p.segments.end() != r.cut.Offset { // something changed since the checkpoint synced it
@@ -213,8 +210,7 @@ func (r *recovery) cutSegments() error {
 	return segments.reset() // only batches before the start were left
 }
 
-// checkSegments compares the segments at the cut with the chain. A header that cannot be read
-// proves nothing and cuts nothing.
+// checkSegments compares the segments at the cut with the chain. An unreadable header proves nothing.
 func (r *recovery) checkSegments() {
 	p, d := r.p, &r.p.durable
 	if end := max(p.segments.end(), d.start.Offset); end < r.cut.Offset {
@@ -234,8 +230,7 @@ func (r *recovery) checkSegments() {
 	}
 }
 
-// scanChain finds the last batch of the segments when no other record has it: it follows the headers of the last file as
-// far as they continue each other.
+// scanChain finds the last batch of the segments when no other record has it, by the headers of the last file.
 func scanChain(p *Partition) (last queue.Batch) {
 	for _, base := range slices.Backward(p.segments.bases()) {
 		found := false
@@ -285,7 +280,7 @@ func (r *recovery) rebuildIndex() {
 	}
 	for at := p.index.End().Offset; at < d.end.Offset; {
 		next, err := p.segments.headers(at, d.end.Offset, func(b queue.Batch) bool {
-			p.index.Append(indexRecord(b))
+			p.index.Append(b.Record())
 			d.dirty = true
 			return true
 		})
@@ -321,14 +316,6 @@ func (r *recovery) agrees(last commitlog.Record) bool {
 	return agrees
 }
 
-func indexRecord(b queue.Batch) commitlog.Record {
-	return commitlog.Record{
-		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
-		Size: uint32(b.End.Offset - b.At.Offset), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
-		Identified: b.Identified,
-	}
-}
-
 // recentBytes bounds the bytes that start-up reads to find the newest puts.
 const recentBytes = 256 << 20
 
@@ -355,8 +342,7 @@ const (
 	recentLeast = 256
 )
 
-// recentPuts collects the request ids of the newest puts: the puts of the time within which edges
-// retry, and in addition `any` puts of any age.
+// recentPuts collects the request ids of the puts that edges may retry, and of at least `any` puts.
 func (p *Partition) recentPuts(any int) []queue.RecentPut {
 	d := &p.durable
 	from := min(d.end.Offset, p.putSince(p.store.o.RepeatFor))
@@ -430,4 +416,49 @@ func readCheckpoint(fs vfs.FS, name string) (*checkpoint, error) {
 	}
 	c, _ := decodeCheckpoint(b) // a damaged one counts as lost; the caller logs it
 	return c, nil
+}
+
+// LoadIdentities adds to r, which Restored has returned, the batches whose messages have identities: those
+// from the identity mark on. The replica's machine must not run yet.
+func (p *Partition) LoadIdentities(r *queue.Restored) {
+	if r.Identities == (queue.IdentityMark{}) {
+		return // the log never had any
+	}
+	var records []commitlog.Record
+	whole := p.index.Walk(max(r.Identities.From, p.Start().Offset), func(x commitlog.Record) {
+		if x.Identified {
+			records = append(records, x)
+		}
+	})
+	r.IdentitiesLost = !whole
+	at := ident.Offset(-1) // read so far
+	for _, x := range records {
+		if x.Offset < at {
+			continue
+		}
+		batches, err := p.ReadAt(x.Offset, writtenBytes)
+		if err != nil || len(batches) == 0 {
+			r.IdentitiesLost = true
+			continue
+		}
+		for i := range batches {
+			if batches[i].Identified {
+				r.Identified = append(r.Identified, identifiedPut(&batches[i]))
+			}
+			at = batches[i].End.Offset
+		}
+	}
+}
+
+// identified reports whether a message of the log may have an identity.
+func (p *Partition) identified() bool {
+	some := false
+	whole := p.index.Walk(p.durable.start.Offset, func(x commitlog.Record) { some = some || x.Identified })
+	return some || !whole
+}
+
+func identifiedPut(b *queue.Batch) queue.IdentifiedPut {
+	p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, Clock: b.Clock}
+	b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
+	return p
 }

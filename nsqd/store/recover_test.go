@@ -68,7 +68,7 @@ func TestJournalContinuesALostGroup(t *testing.T) {
 	b := again.Seal(cut.at, 1, cut.crc, cut.time)
 	require.Equal(t, stays, b.End)
 	m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
-	p.Index().Append(indexRecord(b))
+	p.Index().Append(b.Record())
 	submit(t, s, p, queue.Write{Kind: queue.WriteReset, Epoch: 2, At: cut.at, PrevCRC: cut.crc, Batches: []queue.Batch{b}})
 	m.say(t, s, "after")
 	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
@@ -91,7 +91,7 @@ func TestRecentPutsAreRestored(t *testing.T) {
 		draft := d.Draft(ident.RequestID{Producer: 7, N: n})
 		b := draft.Seal(e.at, 1, e.crc, second*1e9)
 		m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
-		p.Index().Append(indexRecord(b))
+		p.Index().Append(b.Record())
 		submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{b}})
 	}
 	for n, second := range []int64{1, 100, 102, 104, 106} {
@@ -124,7 +124,7 @@ func TestRecentPutsWhateverTheClock(t *testing.T) {
 		}
 		b := draft.Seal(e.at, 1, e.crc, ms*1e6)
 		e = border{b.End, b.CRC, b.Time}
-		p.Index().Append(indexRecord(b))
+		p.Index().Append(b.Record())
 		if batches = append(batches, b); len(batches) == 500 {
 			submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: batches})
 			batches = nil

@@ -239,7 +239,7 @@ func TestRepairAtTheEnd(t *testing.T) {
 	_ = d.AddMessage(queue.Message{Body: []byte("newer")})
 	draft := d.Draft(ident.RequestID{Producer: 7, N: 9999})
 	next := draft.Seal(last.End, last.Epoch, last.CRC, last.Time)
-	p.Index().Append(indexRecord(next))
+	p.Index().Append(next.Record())
 	submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{next}})
 	_, err := p.ReadAt(last.At.Offset, 1)
 	var damage *queue.Damage

@@ -53,7 +53,7 @@ func (m *model) append(t *testing.T, s *Store, drafts ...queue.Draft) {
 		e := m.end()
 		b := d.Seal(e.at, 1, e.crc, e.time)
 		m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
-		m.p.Index().Append(indexRecord(b))
+		m.p.Index().Append(b.Record())
 		w.Batches = append(w.Batches, b)
 	}
 	submit(t, s, m.p, w)

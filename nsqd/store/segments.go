@@ -48,8 +48,7 @@ type segment struct {
 
 func (s segment) end() ident.Offset { return s.base + ident.Offset(s.size) }
 
-// openSegments lists the segments in dir. A write begins a new file when the last one has maxBytes,
-// and at a batch from NewFile.
+// openSegments lists the segments in dir. A write begins a new file after maxBytes, and at a batch from NewFile.
 func openSegments(fs vfs.FS, files *vfs.Cache, dir string, maxBytes int64) (*segments, error) {
 	s := &segments{fs: fs, files: files, dir: dir, maxBytes: maxBytes, unsynced: map[ident.Offset]struct{}{}}
 	s.dirUnsynced = true // removals of a killed process may be in the page cache only

@@ -84,8 +84,7 @@ func (s *segments) readBytes(g segment, from ident.Offset, n int64) ([]byte, err
 	return b, nil
 }
 
-// decodeRun decodes batches that follow each other from offset at. The error is the reason for a
-// stop before the end of b.
+// decodeRun decodes batches that follow each other from offset at. The error is why it stopped before the end.
 func decodeRun(b []byte, at ident.Offset) ([]queue.Batch, error) {
 	var batches []queue.Batch
 	for len(b) > 0 {
@@ -110,8 +109,7 @@ func (s *segments) damage(b []byte, from, end ident.Offset, err error) error {
 	return &queue.Damage{From: from, To: to, Err: err}
 }
 
-// hole is the damage of a range that no file covers, because the file before it was cut short. A
-// repair must fill it from its start.
+// hole is the damage of a range that no file covers. A repair must fill it from its start.
 func (s *segments) hole(o ident.Offset) *queue.Damage {
 	d := &queue.Damage{From: o, To: s.end(), Err: fmt.Errorf("%w: no segment file covers this range", queue.ErrCorrupt)}
 	for _, g := range s.segments() {
@@ -167,8 +165,7 @@ func (s *segments) headers(from, limit ident.Offset, visit func(queue.Batch) boo
 	return from, nil
 }
 
-// base is the first offset of the file that covers o; false without such a file. A batch begins there,
-// so a search without an index starts there.
+// base is the first offset of the file that covers o, where a batch begins; false without such a file.
 func (s *segments) base(o ident.Offset) (ident.Offset, bool) {
 	g, ok := s.covering(o)
 	return g.base, ok

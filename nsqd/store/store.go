@@ -59,8 +59,7 @@ type Options struct {
 	Mixed           bool          // SetSync may be called: durability is the topics'
 	RepeatFor       time.Duration // time within which an edge may repeat a put
 	Log             logrus.FieldLogger
-	// JournalSynced and Checkpointed, if not nil, receive the durations of the journal's syncs and of
-	// the checkpoints. They must not block.
+	// JournalSynced and Checkpointed, if not nil, receive durations. They must not block.
 	JournalSynced, Checkpointed func(took time.Duration)
 	// Doubt, if not nil, is a reason why the directory may lack data that was acknowledged from it
 	// (it was restored from a copy). Every partition then gets a new store id.
@@ -125,12 +124,10 @@ func (s *Store) Partition(id ident.Partition) (*Partition, bool) {
 	return p, ok
 }
 
-// FreeBytes is the number of bytes that may still be written to the disk. The caller refuses puts
-// before a write of the store would fail with ENOSPC.
+// FreeBytes is the free space of the disk. The caller refuses puts before a write fails with ENOSPC.
 func (s *Store) FreeBytes() (uint64, error) { return s.o.FS.FreeBytes(s.o.Dir) }
 
-// Journalled returns the number of groups of submissions that this run has synced, and the bytes
-// that it has written to the journal.
+// Journalled returns the number of groups that this run has synced, and the bytes of its journal.
 func (s *Store) Journalled() (syncs, bytes int64) { return s.journal.Written() }
 
 // Synced reports whether all later writes are synced to the disk before they are acknowledged.
@@ -197,8 +194,7 @@ func (s *Store) fail(err error) {
 // store also does it by itself, every CheckpointBytes. Errors: errClosed, or the error that stopped the store.
 func (s *Store) Checkpoint() error { return s.writer.ask(nil) }
 
-// Close answers all submissions, makes a checkpoint unless the store has stopped, and closes the
-// files. Error: errClosed if it was closed before.
+// Close answers all submissions, makes a checkpoint unless the store has stopped, and closes the files.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.mu.closed {

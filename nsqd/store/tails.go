@@ -28,8 +28,7 @@ func (p *Partition) chargeLocked(bytes int) {
 
 func (p *Partition) use() { p.used.Store(p.store.tails.uses.Add(1)) }
 
-// trimTails brings the tails an eighth below the bound when they exceed it, so that it does not run
-// for every few batches. It runs in the writer's goroutine.
+// trimTails brings the tails an eighth below the bound when they exceed it. The writer calls it.
 func (s *Store) trimTails() error {
 	if s.tails.bytes.Load() <= s.o.TailsBytes {
 		return nil

@@ -85,7 +85,7 @@ func (w *tailsWorld) put(i, size int) {
 	draft := d.Draft(ident.RequestID{})
 	batch := draft.Seal(w.ends[i], 1, w.crcs[i], 1)
 	w.ends[i], w.crcs[i] = batch.End, batch.CRC
-	w.partitions[i].Index().Append(indexRecord(batch))
+	w.partitions[i].Index().Append(batch.Record())
 	durable := &waiter{slots: make(chan uint64, 1)}
 	w.s.Submit([]Submission{{Partition: w.partitions[i], Writes: []queue.Write{
 		{Kind: queue.WriteAppend, Epoch: 1, Batches: []queue.Batch{batch}},

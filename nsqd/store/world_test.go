@@ -148,7 +148,7 @@ func (m *model) batch(rng *rand.Rand, d queue.Draft) queue.Batch {
 	e := m.end()
 	b := d.Seal(e.at, m.epoch, e.crc, e.time+int64(rng.IntN(1e7)))
 	m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
-	m.p.Index().Append(indexRecord(b))
+	m.p.Index().Append(b.Record())
 	if m.sent == nil {
 		m.sent = map[uint32]bool{}
 	}
@@ -359,7 +359,7 @@ func checkLog(t *testing.T, p *Partition, e expected) {
 			require.True(t, !known || b.PrevCRC == crc)
 			r, ok := p.Index().AtOffset(at.Offset + 5)
 			require.True(t, ok)
-			require.Equal(t, indexRecord(b), r)
+			require.Equal(t, b.Record(), r)
 			at, crc, known = b.End, b.CRC, true
 			requests[b.Request] = true
 		}

@@ -17,8 +17,7 @@ const (
 	// gatherWorks is the number of submissions after which the writer processes them even if they
 	// are small. Waking it for each submission cost a thread switch per group.
 	gatherWorks = 256
-	// compactBytes and compactDeltas: a checkpoint compacts the deltas of a partition when they
-	// take this much more than the full version, or are this many.
+	// compactBytes and compactDeltas: deltas that exceed the full version by this, or are this many, are compacted.
 	compactBytes  = 256 << 10
 	compactDeltas = 4096
 )
@@ -75,8 +74,7 @@ func (w *writer) gatheredLocked() bool {
 	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks || w.mu.urgent || w.mu.begun
 }
 
-// request asks the writer to write the durable batches of a partition to its segments and to sync them
-// there, or for a checkpoint (p is nil).
+// request asks the writer to write and sync the durable batches of a partition; of nil: for a checkpoint.
 type request struct {
 	p      *Partition
 	answer chan error
@@ -165,7 +163,7 @@ func (w *writer) run() {
 		_, written := w.s.journal.Written()
 		due := begun || written-w.written >= w.s.o.CheckpointBytes
 		if asked := slices.ContainsFunc(requests, forCheckpoint); err == nil && (due || closing || asked) {
-			err = w.checkpoint(mark, reason(closing, asked))
+			err = w.checkpoint(mark, closing, closing || asked)
 		}
 		if err != nil && w.s.Err() == nil {
 			w.s.fail(err)
@@ -269,8 +267,7 @@ func (d *durableState) restart(at ident.Position, prevCRC uint32) {
 	d.lastCRC, d.startCRC = prevCRC, prevCRC
 }
 
-// flush writes the pending batches to the page cache of the segments and, if enough records have
-// collected, to that of the commit log.
+// flush writes the pending batches, and the commit log's records if enough have collected, without a sync.
 func (p *Partition) flush() error {
 	d := &p.durable
 	if len(d.pending) == 0 {
@@ -287,35 +284,15 @@ func (p *Partition) flush() error {
 	return p.index.Flush(d.end.Offset)
 }
 
-// occasion is the reason for a checkpoint.
-type occasion uint8
-
-const (
-	grown    occasion = iota // the journal has grown; no caller waits
-	awaited                  // a caller waits for it
-	starting                 // the store opens; the clean mark of the last run is cleared
-	closing                  // the store closes; the clean mark is set
-)
-
-func reason(close, requested bool) occasion {
-	switch {
-	case close:
-		return closing
-	case requested:
-		return awaited
-	}
-	return grown
-}
-
-// checkpoint makes everything up to mark durable outside the journal. If no caller waits, it syncs
-// one partition at a time, because many concurrent syncs delay the journal and so every put. It
-// syncs more at once as needed to end before the journal has grown by half of CheckpointBytes.
-func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
+// checkpoint makes everything up to mark durable outside the journal. clean: nothing follows it, the store closes. Unless
+// awaited, it syncs one partition at a time, because concurrent syncs delay the journal and so every put; more at once
+// as needed to end before the journal has grown by half of CheckpointBytes.
+func (w *writer) checkpoint(mark journal.Mark, clean, awaited bool) error {
 	s := w.s
 	began := time.Now()
 	_, written := s.journal.Written()
 	c := &checkpoint{
-		mark: mark, bootID: s.o.BootID, noSync: s.noSync.Load(), clean: why == closing,
+		mark: mark, bootID: s.o.BootID, noSync: s.noSync.Load(), clean: clean,
 		entries: map[uint64]entry{}, versions: map[uint64]version{},
 	}
 	partitions := s.Partitions()
@@ -323,7 +300,7 @@ func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 	behind := func(done int) bool {
 		_, present := s.journal.Written()
 		more := float64(present-written) / float64(s.o.CheckpointBytes/2)
-		return why != grown || w.awaited() || more > float64(done)/float64(len(partitions))
+		return awaited || w.awaited() || more > float64(done)/float64(len(partitions))
 	}
 	err := forEachPaced(len(partitions), behind, func(i int) (err error) {
 		p := partitions[i]

@@ -45,8 +45,7 @@ func (w *CanonicalWriter) Node(n ident.Node) {
 	w.B = append(w.B, n...)
 }
 
-// Age writes how long ago a moment was, up to the deadline that is compared with it; a moment in the future has a
-// negative age.
+// Age writes how long ago a moment was, up to the deadline that is compared with it; the future has a negative age.
 func (w *CanonicalWriter) Age(ms, deadlineMS int64) {
 	w.B = binary.AppendVarint(w.B, min(w.NowMS-ms, deadlineMS+1))
 }

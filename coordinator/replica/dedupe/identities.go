@@ -19,8 +19,7 @@ type identified struct {
 const blockSize = 128
 
 // identities is a queue of entries in the order of the log, with an index of the newest entry of each identity. It
-// moves no entry: a growing slice would be copied as a whole, which stops the partition for milliseconds. An empty one
-// has no memory.
+// moves no entry: copying a growing slice would stop the partition for milliseconds. An empty one has no memory.
 type identities struct {
 	first, next uint64         // the numbers of the oldest entry and of the next one
 	blocks      [][]identified // entry n is number n%blockSize of block n/blockSize - first/blockSize

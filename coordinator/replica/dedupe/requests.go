@@ -11,12 +11,10 @@ import (
 // Requests recognises repeated puts (AC-7). It is derived from the log: batches enter it when they are appended, on
 // leader and follower alike, and leave it when the log is truncated, so the next leader recognises them too.
 //
-// Each producer has its own table. In one table for all, any number of other producers' puts between a put and its
-// repeat would push the put out.
+// Each producer has its own table, so that other producers' puts do not push its puts out.
 //
 // A put is forgotten when the window has passed since this machine appended it, by the machine's own clock. The times
-// in the batches would not do: they are the leader's wall clock, and a clock that jumps ahead would make a second of
-// puts old.
+// in the batches are the leader's wall clock, which may jump.
 type Requests struct {
 	producers map[uint64]*producer
 	windowMS  int64
@@ -24,16 +22,14 @@ type Requests struct {
 }
 
 // producer is the newest puts of one run of an edge. An edge numbers its puts upwards, so a number above all in the
-// table is new; any other is searched from the newest backwards. A map instead of the slice cost a follower 7 % of its
-// CPU.
+// table is new; any other is searched from the newest backwards. A map cost a follower 7 % of its CPU.
 type producer struct {
 	order []numbered // oldest first; the first `gone` are forgotten
 	gone  int
 	maxN  uint64 // no number in order is above
 }
 
-// numbered is a RecentPut without the producer and the end's sequence, which follow from its place: a partition with
-// few puts keeps hundreds of them for a long time.
+// numbered is a compact RecentPut, because a partition with few puts keeps hundreds for a long time.
 type numbered struct {
 	n     uint64
 	first ident.Sequence
@@ -60,8 +56,7 @@ func (r *Requests) Tick(nowMS int64) {
 	}
 }
 
-// began starts the window of the restored puts: it is unknown how long the process was away, and whether the edges that
-// repeat them were.
+// began starts the window of the restored puts, because it is unknown how long the process was away.
 func (r *Requests) began(nowMS int64) {
 	for _, of := range r.producers {
 		for i := range of.order {

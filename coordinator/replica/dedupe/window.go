@@ -21,10 +21,9 @@ const (
 	identitySlack = 4
 )
 
-// Window is the dedupe window: the identities of the newest messages, by which a message that is published again is
-// recognised (DW-1). It is derived from the log, as Requests is. An identity enters it when its batch is appended, on
-// leader and follower alike. The identity leaves it when the batch is truncated, or when the window has passed since
-// the leader appended the batch, by the clock of the partition (queue.Clock, DW-2).
+// Window is the dedupe window (DW-1): the identities of the newest messages, derived from the log on leader and
+// follower alike. An identity enters it when its batch is appended. It leaves when the batch is truncated, or when the
+// window has passed since then by the clock of the partition (queue.Clock, DW-2).
 type Window struct {
 	// LengthMS may be changed at any time. A longer window applies to the identities that are still here. The identities
 	// that a shorter one forgot before are in doubt until the longer one has passed.
@@ -39,8 +38,7 @@ type Window struct {
 	forgotten queue.Clock  // of the newest batch with identities before that; 0: none was forgotten
 }
 
-// NewWindow makes the window of a log without identities. It is full with bound of them, or if the budget of the broker
-// is used up.
+// NewWindow makes the window of a log without identities. It takes bound of them, within the budget of the broker.
 func NewWindow(windowMS int64, bound int, b *Budget) Window {
 	return Window{LengthMS: windowMS, bound: bound, budget: b}
 }
@@ -78,8 +76,7 @@ func (d *Window) Load(r *queue.Restored) {
 	}
 }
 
-// Tick moves the time, and forgets the identities whose window has passed. The clock of the partition begins to run
-// with the first one.
+// Tick moves the time, and forgets the identities whose window has passed. The first one starts the partition's clock.
 func (d *Window) Tick(nowMS int64) {
 	if !d.ticked {
 		d.sinceMS, d.ticked = nowMS, true
@@ -95,8 +92,7 @@ func (d *Window) Clock(nowMS int64) int64 {
 	return d.clockMS + max(nowMS-d.sinceMS, 0)
 }
 
-// stampAt is the clock of a batch that is appended now. It is above the clock now by one to two ticks, so that the
-// batch looks younger than it is, and never older.
+// stampAt is the clock of a batch that is appended now: one or two ticks ahead, so that no batch looks too old.
 func stampAt(clockMS int64) queue.Clock {
 	return queue.Clock(min(clockMS/queue.ClockTick+2, int64(queue.ForgottenUnknown)-1))
 }
@@ -194,8 +190,7 @@ func (d *Window) passed(c queue.Clock, nowMS int64) bool {
 	return d.Clock(nowMS)-int64(c)*queue.ClockTick > d.LengthMS
 }
 
-// Mark returns what a start needs in addition to the log, which ends at end (DW-3). The zero value means that it needs
-// nothing.
+// Mark returns what a start needs in addition to the log, which ends at end (DW-3); zero: nothing.
 func (d *Window) Mark(end ident.Offset, nowMS int64) queue.IdentityMark {
 	if d.Len() == 0 && d.forgotten == 0 {
 		return queue.IdentityMark{}
@@ -223,8 +218,7 @@ func (d *Window) Truncate(o ident.Offset) {
 	d.below = min(d.below, o)
 }
 
-// Restart begins afresh with a log whose head was removed at o. The leader has forgotten the identities before, of
-// which the newest has this clock.
+// Restart begins afresh with a log whose head was removed at o. forgotten is that of the leader's window.
 func (d *Window) Restart(o ident.Offset, forgotten queue.Clock) {
 	for d.Len() > 0 {
 		d.popNewest()
@@ -256,8 +250,8 @@ func (d *Window) Clone() Window {
 	return c
 }
 
-// Recognition is the result of looking for the messages of a put in the window.
-type Recognition struct {
+// recognition is the result of looking for the messages of a put in the window.
+type recognition struct {
 	Known int // messages that are in the log, or stand twice in the put
 	New   int // identities that are not in the log; a message without one has none
 	First ident.Sequence
@@ -267,13 +261,13 @@ type Recognition struct {
 }
 
 // Recognise looks for the messages of a put. A put with one identity for all is known as a whole.
-func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
+func (d *Window) Recognise(draft *queue.Draft) (r recognition) {
 	if draft.Count == 1 || draft.HasPutIdentity() {
 		x, _ := draft.First()
 		if e := d.entries.find(x); e != nil {
-			return Recognition{Known: int(draft.Count), First: e.seq, Any: true, End: e.end}
+			return recognition{Known: int(draft.Count), First: e.seq, Any: true, End: e.end}
 		}
-		return Recognition{New: 1}
+		return recognition{New: 1}
 	}
 	var within map[queue.Identity]bool // of this put
 	fresh := make([]bool, 0, 8)
@@ -306,16 +300,14 @@ func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
 	return r
 }
 
-// Budget counts the identities of all windows of one broker, so that they are bounded together. Any goroutine may use
-// it. A nil one bounds nothing.
+// Budget counts and bounds the identities of all windows of one broker, for any goroutine. A nil one has no bound.
 type Budget struct {
 	most int64
 	used atomic.Int64
 }
 
-// budgetSlack: a broker keeps this multiple of its budget before it drops identities that are in their window. The leaders
-// refuse more than the budget, but those of the partitions that it follows are other brokers, whose own budgets may
-// have room.
+// budgetSlack: a broker keeps this multiple of its budget before it drops identities that are in their window, because
+// the brokers whose partitions it follows have budgets of their own.
 const budgetSlack = 2
 
 // NewBudget makes a budget of this many identities.
