@@ -169,7 +169,7 @@ peek and the client print the id.`,
 func printTrace(w io.Writer, m api.MessageTrace) {
 	fmt.Fprintf(w, "message %s of %s/%d, sequence %d: %s\n", m.ID, m.Topic, m.Partition, m.Sequence, m.State)
 	if m.Time != 0 {
-		fmt.Fprintf(w, "stored %s, %s\n", instant(m.Time), cli.Count(m.Bytes, "byte"))
+		fmt.Fprintf(w, "stored %s, %s\n", instant(m.Time), api.Count(m.Bytes, "byte"))
 	}
 	if m.DeliverAt != 0 {
 		fmt.Fprintf(w, "due %s\n", instant(m.DeliverAt))
@@ -272,7 +272,7 @@ func publish(cmd *cobra.Command, t *cli.Target, o pubOptions, in io.Reader, size
 	totals, err := publisher.Run(cmd.Context(), in, o.Options)
 	_ = bar.Clear()
 	if err != nil {
-		return fmt.Errorf("%w (answered OK: %s)", err, cli.Count(totals.Messages, "message"))
+		return fmt.Errorf("%w (answered OK: %s)", err, api.Count(totals.Messages, "message"))
 	}
 	_ = bar.Finish()
 	return reportTotals(cmd, t, totals, time.Since(start))
@@ -284,7 +284,7 @@ func reportTotals(cmd *cobra.Command, t *cli.Target, n publisher.Totals, took ti
 		"messages": n.Messages, "seconds": took.Seconds(), "messages_per_second": rate,
 		"puts_tried_again": n.Retried + n.InDoubt, "puts_in_doubt": n.InDoubt,
 	}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s answered OK in %s (%.0f/s), %s retried", cli.Count(n.Messages, "message"), took.Round(time.Millisecond), rate, cli.Count(n.Retried+n.InDoubt, "put"))
+		fmt.Fprintf(w, "%s answered OK in %s (%.0f/s), %s retried", api.Count(n.Messages, "message"), took.Round(time.Millisecond), rate, api.Count(n.Retried+n.InDoubt, "put"))
 		if n.InDoubt > 0 {
 			fmt.Fprintf(w, ", %d of them in doubt: they may be stored twice", n.InDoubt)
 		}

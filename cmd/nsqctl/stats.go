@@ -175,7 +175,7 @@ func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]b
 		}
 		for _, reason := range slices.Sorted(maps.Keys(led)) {
 			all = append(all, brokerTopic{TopicStats: api.TopicStats{TopicName: x.Topic},
-				Unknown: fmt.Sprintf("%s (%s)", reason, cli.Count(led[reason], "partition"))})
+				Unknown: fmt.Sprintf("%s (%s)", reason, api.Count(led[reason], "partition"))})
 		}
 	}
 	return all, nil

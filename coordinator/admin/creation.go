@@ -255,7 +255,7 @@ func (t *Topics) write(ctx context.Context, c *creation, revision int64, puts []
 	cancel()
 	if errors.Is(err, metadata.ErrInvalid) { // an external etcd with other limits than ours
 		return fmt.Errorf("%w: one transaction writes %s, raise --max-txn-ops of etcd to %d: %w",
-			api.ErrInvalid, plural(c.spec.partitions, "partition"), metadata.EmbeddedMaxTxn, err)
+			api.ErrInvalid, api.Count(c.spec.partitions, "partition"), metadata.EmbeddedMaxTxn, err)
 	}
 	if err == nil && ok {
 		return nil

@@ -278,7 +278,7 @@ func (t *Topics) enoughBrokers(factor, allowed int) error {
 		}
 	}
 	if factor > max(staying, allowed) {
-		return fmt.Errorf("%w: replication_factor %d, but the cluster has %s", api.ErrInvalid, factor, plural(staying, "broker"))
+		return fmt.Errorf("%w: replication_factor %d, but the cluster has %s", api.ErrInvalid, factor, api.Count(staying, "broker"))
 	}
 	return nil
 }

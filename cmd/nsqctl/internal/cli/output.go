@@ -270,11 +270,6 @@ func Mark(so bool, text string) string {
 	return ""
 }
 
-// Count writes a number with its noun: 1 partition, 2 partitions.
-func Count[N int | int64 | uint64](n N, noun string) string {
-	return fmt.Sprintf("%d %s%s", n, noun, Mark(n != 1, "s"))
-}
-
 // Names returns the names of brokers, separated by commas.
 func Names(nodes []ident.Node) (s string) {
 	for i, n := range nodes {

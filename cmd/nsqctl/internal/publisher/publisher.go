@@ -33,7 +33,6 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/nsqclient"
@@ -417,7 +416,7 @@ func (p *publisher) lost(ctx context.Context, cause error) error {
 	}
 	if n := len(p.sent); n > 0 {
 		p.totals.InDoubt += int64(n)
-		p.report("%s: %v; in doubt: %s without an answer, published again and possibly stored twice", p.address(), cause, cli.Count(n, "put"))
+		p.report("%s: %v; in doubt: %s without an answer, published again and possibly stored twice", p.address(), cause, api.Count(n, "put"))
 		if p.over(p.sent[0]) {
 			return p.gaveUp(p.sent[0], fmt.Errorf("%s: %w", p.address(), cause))
 		}
@@ -523,10 +522,10 @@ func (p *publisher) interrupted() error {
 	}
 	text := "interrupted"
 	if n := len(p.sent); n > 0 {
-		text += fmt.Sprintf("; %s without an answer may be stored", cli.Count(n, "put"))
+		text += fmt.Sprintf("; %s without an answer may be stored", api.Count(n, "put"))
 	}
 	if n := len(p.again); n > 0 {
-		text += fmt.Sprintf("; last refused: %s", cli.Count(n, "put"))
+		text += fmt.Sprintf("; last refused: %s", api.Count(n, "put"))
 	}
 	return errors.New(text)
 }

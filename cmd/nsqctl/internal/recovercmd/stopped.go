@@ -13,11 +13,11 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -68,7 +68,7 @@ is used again.`,
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), `%s is the only member now; it has %s. A copy of its earlier state: %s
 Start it with its usual settings, then the others with empty data paths.
-`, s.node, cli.Count(topics, "topic"), copied)
+`, s.node, api.Count(topics, "topic"), copied)
 		return nil
 	})
 }

@@ -86,12 +86,12 @@ func (o *exporting) run(cmd *cobra.Command) error {
 		}
 	} else {
 		for _, p := range end.Partitions {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d: %s, digest %s\n", o.topic, p.Partition, cli.Count(p.Messages, "message"), p.Digest)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d: %s, digest %s\n", o.topic, p.Partition, api.Count(p.Messages, "message"), p.Digest)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s of bodies\n", cli.Count(end.Messages, "message"), cli.Count(end.BodyBytes, "byte"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s of bodies\n", api.Count(end.Messages, "message"), api.Count(end.BodyBytes, "byte"))
 	}
 	if o.missing > 0 {
-		return fmt.Errorf("retention removed %s before reading: the stream is complete without them", cli.Count(o.missing, "message"))
+		return fmt.Errorf("retention removed %s before reading: the stream is complete without them", api.Count(o.missing, "message"))
 	}
 	return nil
 }

@@ -230,7 +230,7 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 		}
 	})
 	if lost > 0 {
-		err = errors.Join(err, fmt.Errorf("the source has lost messages of %s that were copied%s; mirror run copies what it has now", cli.Count(lost, "partition"), wentBack))
+		err = errors.Join(err, fmt.Errorf("the source has lost messages of %s that were copied%s; mirror run copies what it has now", api.Count(lost, "partition"), wentBack))
 	}
 	return err
 }
@@ -567,12 +567,12 @@ func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 		"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed,
 		"rewinds": all.rewinds, "caught_up": caughtUp,
 	}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s copied in %s; repeated without an answer: %s", cli.Count(all.copied, "message"), time.Since(o.began).Round(time.Millisecond), cli.Count(all.doubts, "put"))
+		fmt.Fprintf(w, "%s copied in %s; repeated without an answer: %s", api.Count(all.copied, "message"), time.Since(o.began).Round(time.Millisecond), api.Count(all.doubts, "put"))
 		if all.skipped > 0 {
-			fmt.Fprintf(w, "; not copied back to where it came from: %s", cli.Count(all.skipped, "message"))
+			fmt.Fprintf(w, "; not copied back to where it came from: %s", api.Count(all.skipped, "message"))
 		}
 		if all.rewinds > 0 {
-			fmt.Fprintf(w, "; a side had lost messages that were copied: %s", cli.Count(all.rewinds, "time"))
+			fmt.Fprintf(w, "; a side had lost messages that were copied: %s", api.Count(all.rewinds, "time"))
 		}
 		fmt.Fprintln(w, cli.Mark(caughtUp, "; nothing is left"))
 	}))

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
@@ -253,7 +253,7 @@ func (l *mirrorLink) copyPage(ctx context.Context, page logPage, fresh bool) (mo
 	at := l.p.view()
 	if page.Start > at.next && !fresh {
 		l.missed.Add(page.Start - at.next)
-		l.report("retention at the source removed %s before copying", cli.Count(page.Start-at.next, "message"))
+		l.report("retention at the source removed %s before copying", api.Count(page.Start-at.next, "message"))
 	}
 	l.end.Store(page.End)
 	l.answered.Store(time.Now().UnixNano())

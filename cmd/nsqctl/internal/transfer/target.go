@@ -79,7 +79,7 @@ func ensureCopy(ctx context.Context, c *brokerapi.Client, topic string, partitio
 		case err != nil:
 			return view, err
 		case there && len(view.Partitions) < partitions:
-			return view, fmt.Errorf("topic %s %w: %s, and %d at the source (nsqctl topic partitions)", topic, errFewerPartitions, cli.Count(len(view.Partitions), "partition"), partitions)
+			return view, fmt.Errorf("topic %s %w: %s, and %d at the source (nsqctl topic partitions)", topic, errFewerPartitions, api.Count(len(view.Partitions), "partition"), partitions)
 		case there:
 			return view, nil
 		case time.Now().After(deadline):
