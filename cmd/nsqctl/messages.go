@@ -144,11 +144,8 @@ func printPeeked(out *bufio.Writer, t *cli.Target, m *api.PeekedMessage) error {
 	if m.Bytes != nil {
 		text = fmt.Sprintf("%q", m.Bytes)
 	}
-	delay := ""
-	if m.DeliverAt != 0 {
-		delay = "  due " + time.Unix(0, m.DeliverAt).Format(time.RFC3339Nano)
-	}
-	_, err := fmt.Fprintf(out, "%d/%d  %s  %s%s  %s\n", m.Partition, m.Sequence, m.ID, time.Unix(0, m.Time).Format(time.RFC3339Nano), delay, text)
+	delay := cli.Mark(m.DeliverAt != 0, "  due "+instant(m.DeliverAt))
+	_, err := fmt.Fprintf(out, "%d/%d  %s  %s%s  %s\n", m.Partition, m.Sequence, m.ID, instant(m.Time), delay, text)
 	return err
 }
 
@@ -182,10 +179,7 @@ func printTrace(w io.Writer, m api.MessageTrace) {
 		fmt.Fprintln(w, "CHANNEL\tSTATE\tATTEMPTS\tUNTIL\tCLIENTS")
 	}
 	for _, c := range m.Channels {
-		until := "-"
-		if c.Deadline != 0 {
-			until = instant(c.Deadline)
-		}
+		until := cmp.Or(cli.Mark(c.Deadline != 0, instant(c.Deadline)), "-")
 		clients := cmp.Or(strings.Join(c.Clients, ","), "-")
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", c.Channel, c.State, c.Attempts, until, clients)
 	}
@@ -335,29 +329,24 @@ an answer. With -o json a line has the id, the attempts and the time as well. A 
 			if err != nil {
 				return err
 			}
+			ctx, stop := context.WithCancel(cmd.Context())
+			defer stop()
 			consumer.SetLogger(log.New(cmd.ErrOrStderr(), "", 0), nsq.LogLevelError)
-			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, most: cfg.MaxInFlight, want: consumer.ChangeMaxInFlight, done: make(chan struct{}), json: t.Output == "json"}
+			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, most: cfg.MaxInFlight, want: consumer.ChangeMaxInFlight, stop: stop, json: t.Output == "json"}
 			consumer.AddHandler(p)
 			consumer.SetLookupdHttpClient(t.HTTP)
 			consumer.SetBehaviorDelegate(tlsFilter{&t.Security, cmd.ErrOrStderr()})
 			if lookupd != "" {
 				err = consumer.ConnectToNSQLookupd(lookupd)
 			} else {
-				err = connectAny(cmd.Context(), consumer, t)
+				err = connectAny(ctx, consumer, t)
 			}
 			if err != nil {
 				return err
 			}
-			for ended := false; !ended; {
+			for concurrency.Sleep(ctx, checkEvery) {
 				if lookupd == "" && consumer.Stats().Connections == 0 {
-					_ = connectAny(cmd.Context(), consumer, t) // until one answers
-				}
-				select {
-				case <-cmd.Context().Done():
-					ended = true
-				case <-p.done:
-					ended = true
-				case <-time.After(checkEvery):
+					_ = connectAny(ctx, consumer, t) // until one answers
 				}
 			}
 			consumer.Stop()
@@ -419,7 +408,7 @@ type printer struct {
 	limit int
 	most  int       // in flight
 	want  func(int) // grants the brokers credit for that many more messages
-	done  chan struct{}
+	stop  func()    // ends the command
 	json  bool
 	err   error // of the output: nothing more is printed; valid when the consumer has stopped
 }
@@ -443,7 +432,7 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 		p.err = p.print(m)
 		if printed = p.err == nil; !printed {
 			p.want(0) // before the message goes back: it would come again
-			close(p.done)
+			p.stop()
 		}
 	}
 	if !printed {
@@ -456,7 +445,7 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 		p.want(left) // before the message is finished, which lets the next one come
 	}
 	if p.n == p.limit {
-		close(p.done)
+		p.stop()
 	}
 	return nil
 }

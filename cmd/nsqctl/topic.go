@@ -164,16 +164,10 @@ func lag(seconds float64) time.Duration {
 }
 
 func printTopics(w io.Writer, v console.Topics) {
-	size := func(n *float64) string {
-		if n == nil {
-			return "unknown"
-		}
-		return cli.Size(*n)
-	}
 	fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tCHANNELS\tKEPT\tPUT/S\tBYTES/S\tWAITING\tLAG\tMESSAGES")
 	for _, x := range v.Topics {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\n",
-			x.Topic, x.Partitions, x.ReplicationFactor, x.Channels, size(x.KeptBytes), cli.Known(x.Puts, "%.0f"), size(x.PutBytes), x.Depth, lag(x.LagSeconds), x.Messages)
+			x.Topic, x.Partitions, x.ReplicationFactor, x.Channels, cli.Size(x.KeptBytes), cli.Known(x.Puts, "%.0f"), cli.Size(x.PutBytes), x.Depth, lag(x.LagSeconds), x.Messages)
 	}
 	printRest(w, v.Matched-len(v.Topics))
 }
@@ -328,7 +322,7 @@ func printTrash(w io.Writer, topics []api.TrashedTopic) {
 		if x.Purging {
 			until = "being removed"
 		}
-		messages, size := strconv.FormatInt(x.Messages, 10), cli.Size(float64(x.Bytes))
+		messages, size := strconv.FormatInt(x.Messages, 10), cli.Size(&x.Bytes)
 		if x.Incomplete {
 			messages, size = "unknown", "unknown"
 		}

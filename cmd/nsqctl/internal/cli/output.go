@@ -248,8 +248,12 @@ func Known[T any](v *T, format string) string {
 	return fmt.Sprintf(format, *v)
 }
 
-// Size writes bytes.
-func Size(n float64) string {
+// Size writes a number of bytes that may be unknown.
+func Size[N int64 | float64](bytes *N) string {
+	if bytes == nil {
+		return "unknown"
+	}
+	n := float64(*bytes)
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	i := 0
 	for n >= 1024 && i < len(units)-1 {

@@ -185,10 +185,7 @@ their partitions. The quotas of users are in "nsqctl user list".`,
 				of string
 				api.LimitView
 			}{{"topics", v.Topics}, {"partitions", v.Partitions}, {"channels of a topic", v.Channels}} {
-				limit := "-"
-				if l.Limit > 0 {
-					limit = fmt.Sprint(l.Limit)
-				}
+				limit := cmp.Or(cli.Mark(l.Limit > 0, fmt.Sprint(l.Limit)), "-")
 				fmt.Fprintf(w, "%s\t%d\t%s\n", l.of, l.Used, limit)
 			}
 		}),
@@ -216,10 +213,7 @@ Kinds:` + strings.Join(events.Kinds(), ", ") + `.`,
 					fmt.Fprintln(cmd.ErrOrStderr(), "older events are missing: -n, or a shorter --since")
 				}
 				for _, e := range slices.Backward(v.Events) {
-					by := ""
-					if e.Identity != "" {
-						by = fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result) // the text begins with the user
-					}
+					by := cli.Mark(e.Identity != "", fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result)) // the text begins with the user
 					fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", time.UnixMilli(e.TimeMS).Format(time.RFC3339), e.Kind, e.State, api.Printable(e.Text), by)
 				}
 			})
@@ -385,12 +379,8 @@ func printBrokers(w io.Writer, list []console.Broker) {
 			refused += b.Refused[why]
 			refusals += fmt.Sprintf("%s\t%.0f\t%s\n", b.Name, b.Refused[why], why)
 		}
-		free := "unknown"
-		if b.DiskFreeBytes != nil {
-			free = cli.Size(float64(*b.DiskFreeBytes))
-		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\t%s\n",
-			cli.Known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), behind, refused, b.Connections, cli.Size(float64(b.DiskDataBytes)), free, b.Etcd)
+			cli.Known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), behind, refused, b.Connections, cli.Size(&b.DiskDataBytes), cli.Size(b.DiskFreeBytes), b.Etcd)
 	}
 	if refusals != "" {
 		fmt.Fprint(w, "\nBROKER\tPUTS\tNOT ANSWERED OK BECAUSE\n", refusals)

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -241,10 +242,7 @@ func (p *copier) scan(ctx context.Context, to uint64) error {
 		if err != nil {
 			return err
 		}
-		end := to
-		if to == 0 {
-			end = page.End
-		}
+		end := cmp.Or(to, page.End)
 		for i := range page.Messages {
 			if m := &page.Messages[i]; m.Sequence >= from && m.Sequence < end {
 				if err := p.note(ctx, leader, m); err != nil {

@@ -627,20 +627,17 @@ type mirrorMetric struct {
 }
 
 // mirrorMetrics are the metrics of a mirror; docs/guide/mirror.md lists them.
-func mirrorMetrics() []mirrorMetric {
-	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
-	return []mirrorMetric{
-		{"lag_messages", "Messages of the source that are not in the target.", gauge, func(l *mirrorLink) float64 { return float64(l.lag()) }},
-		{"lag_seconds", "Age of the first message that is not in the target, or the time since the source last answered.", gauge,
-			func(l *mirrorLink) float64 { return l.age(time.Now()).Seconds() }},
-		{"messages_total", "Messages that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.copied.Load()) }},
-		{"bytes_total", "Bytes of bodies and headers that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.bytes.Load()) }},
-		{"repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", counter,
-			func(l *mirrorLink) float64 { return float64(l.p.view().doubts) }},
-		{"missed_messages_total", "Messages that retention removed from the source before they were copied.", counter, func(l *mirrorLink) float64 { return float64(l.missed.Load()) }},
-		{"rewinds_total", "Times that the source or the target had lost messages that were copied.", counter, func(l *mirrorLink) float64 { return float64(l.rewinds.Load()) }},
-		{"returned_messages_total", "Messages that came from the target and were not copied back.", counter, func(l *mirrorLink) float64 { return float64(l.skipped.Load()) }},
-	}
+var mirrorMetrics = []mirrorMetric{
+	{"lag_messages", "Messages of the source that are not in the target.", prometheus.GaugeValue, func(l *mirrorLink) float64 { return float64(l.lag()) }},
+	{"lag_seconds", "Age of the first message that is not in the target, or the time since the source last answered.", prometheus.GaugeValue,
+		func(l *mirrorLink) float64 { return l.age(time.Now()).Seconds() }},
+	{"messages_total", "Messages that this process copied.", prometheus.CounterValue, func(l *mirrorLink) float64 { return float64(l.copied.Load()) }},
+	{"bytes_total", "Bytes of bodies and headers that this process copied.", prometheus.CounterValue, func(l *mirrorLink) float64 { return float64(l.bytes.Load()) }},
+	{"repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", prometheus.CounterValue,
+		func(l *mirrorLink) float64 { return float64(l.p.view().doubts) }},
+	{"missed_messages_total", "Messages that retention removed from the source before they were copied.", prometheus.CounterValue, func(l *mirrorLink) float64 { return float64(l.missed.Load()) }},
+	{"rewinds_total", "Times that the source or the target had lost messages that were copied.", prometheus.CounterValue, func(l *mirrorLink) float64 { return float64(l.rewinds.Load()) }},
+	{"returned_messages_total", "Messages that came from the target and were not copied back.", prometheus.CounterValue, func(l *mirrorLink) float64 { return float64(l.skipped.Load()) }},
 }
 
 // Describe implements prometheus.Collector: without links there are no metrics.
@@ -651,7 +648,7 @@ func (o *mirroring) Collect(out chan<- prometheus.Metric) {
 	o.linksMu.Lock()
 	links := slices.Collect(maps.Values(o.links))
 	o.linksMu.Unlock()
-	for _, m := range mirrorMetrics() {
+	for _, m := range mirrorMetrics {
 		desc := prometheus.NewDesc("lockstep_mirror_"+m.name, m.help, []string{"topic", "partition"}, nil)
 		for _, l := range links {
 			out <- prometheus.MustNewConstMetric(desc, m.kind, m.value(l), l.from.topic, strconv.Itoa(l.from.partition))
