@@ -109,12 +109,9 @@ func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
 // print reads one partition. Any broker can answer: it forwards the request to one with a replica.
 func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer, ends *cli.Ends) error {
 	for p.count > 0 {
-		q := url.Values{"topic": {p.topic}, "partition": {fmt.Sprint(p.partition)}, "from": {p.from}, "limit": {fmt.Sprint(p.count)}}
-		if p.node != "" {
-			q.Set("node", p.node)
-		}
-		if p.uncommitted {
-			q.Set("uncommitted", "true")
+		q := url.Values{
+			"topic": {p.topic}, "partition": {fmt.Sprint(p.partition)}, "from": {p.from}, "limit": {fmt.Sprint(p.count)},
+			"node": {p.node}, "uncommitted": {fmt.Sprint(p.uncommitted)},
 		}
 		var page api.Peeked
 		if err := t.GetAny(cmd.Context(), "/v1/topic/peek", q, &page); err != nil {

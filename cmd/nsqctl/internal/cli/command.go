@@ -150,21 +150,18 @@ func (t *Target) namesOf(cmd *cobra.Command, word string, args []string) (names 
 	if t.prepare(cmd) != nil {
 		return nil, true
 	}
-	parent := cmd.Context()
-	if parent == nil {
-		parent = context.Background() // a completion runs without the context of main
-	}
+	parent := cmp.Or(cmd.Context(), context.Background()) // a completion runs without the context of main
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
 	switch {
 	case word == "TOPIC":
 		names, _ = brokerapi.List[string](ctx, &t.Client, "/topics", nil, "topics")
 		return names, true
-	case word == "CHANNEL" && len(args) > 0:
-		names, _ = brokerapi.List[string](ctx, &t.Client, "/channels", url.Values{"topic": args[:1]}, "channels")
-		return names, true
 	case word == "CHANNEL":
-		return nil, true
+		if len(args) > 0 {
+			names, _ = brokerapi.List[string](ctx, &t.Client, "/channels", url.Values{"topic": args[:1]}, "channels")
+		}
+		return names, true
 	}
 	v, _ := t.Cluster(ctx)
 	for _, b := range v.Brokers {

@@ -298,6 +298,12 @@ func undrained(broker string, replicas bool) openSteps {
 
 func newInvite(t *cli.Target) *cobra.Command {
 	var withdraw bool
+	list := cli.Show(t, "/v1/cluster/invite", func(w io.Writer, v httpapi.InvitationsView) {
+		fmt.Fprintln(w, "BROKER\tMAY JOIN UNTIL")
+		for _, i := range v.Invitations {
+			fmt.Fprintf(w, "%s\t%s\n", i.Node, i.Until.Local().Format(time.DateTime))
+		}
+	})
 	cmd := &cobra.Command{
 		Use:   "invite [BROKER]",
 		Short: "let a further broker join the cluster",
@@ -317,7 +323,7 @@ itself and the current brokers in --join, or in --etcd-initial-cluster. The invi
 			if cmd.Flags().Changed("for") || cmd.Flags().Changed("withdraw") {
 				return cli.Usage("--for and --withdraw need the name of a broker")
 			}
-			return cli.Show(t, "/v1/cluster/invite", printInvitations)(cmd, args)
+			return list(cmd, args)
 		}
 		query := cli.Request(cmd, args, "for")
 		if withdraw {
@@ -336,13 +342,6 @@ itself and the current brokers in --join, or in --etcd-initial-cluster. The invi
 		})
 	}
 	return cmd
-}
-
-func printInvitations(w io.Writer, v httpapi.InvitationsView) {
-	fmt.Fprintln(w, "BROKER\tMAY JOIN UNTIL")
-	for _, i := range v.Invitations {
-		fmt.Fprintf(w, "%s\t%s\n", i.Node, i.Until.Local().Format(time.DateTime))
-	}
 }
 
 func newBrokerList(t *cli.Target) *cobra.Command {

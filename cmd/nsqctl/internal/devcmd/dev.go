@@ -17,6 +17,7 @@
 package devcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -381,27 +382,23 @@ func startBrokers(cmd *cobra.Command, c *devcluster.Cluster, names []string) err
 		}
 	}
 	if cmd.Flags().Changed("wait") {
-		ctx := cmd.Context()
-		if limit, _ := cmd.Flags().GetDuration("wait"); limit > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, limit)
-			defer cancel()
-		}
+		limit, _ := cmd.Flags().GetDuration("wait") // 0: no limit
+		ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(limit, math.MaxInt64))
+		defer cancel()
 		if err := awaitReady(ctx, cmd.ErrOrStderr(), c, names...); err != nil {
 			return err
 		}
-		fmt.Fprintln(out, "ready")
-		return nil
+	} else {
+		brief, cancel := context.WithTimeout(cmd.Context(), sayAfter)
+		defer cancel()
+		if c.Ready(brief, names...) != nil {
+			for _, line := range missing(c, names) {
+				fmt.Fprintln(out, line)
+			}
+			return nil
+		}
 	}
-	brief, cancel := context.WithTimeout(cmd.Context(), sayAfter)
-	defer cancel()
-	if c.Ready(brief, names...) == nil {
-		fmt.Fprintln(out, "ready")
-		return nil
-	}
-	for _, line := range missing(c, names) {
-		fmt.Fprintln(out, line)
-	}
+	fmt.Fprintln(out, "ready")
 	return nil
 }
 

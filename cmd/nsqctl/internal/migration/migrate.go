@@ -440,7 +440,7 @@ func (o *migrating) create(ctx context.Context, c *stockCluster, topic string) e
 }
 
 func (o *migrating) connect(ctx context.Context, c *stockCluster, n stockNode, t api.TopicStats) error {
-	channels := slices.Clone(c.expected(t.TopicName, n))
+	channels := slices.Clone(c.expected(t))
 	if o.unread && !slices.ContainsFunc(c.Channels[t.TopicName], func(name string) bool { return name != unreadChannel }) {
 		channels = []string{unreadChannel}
 	}

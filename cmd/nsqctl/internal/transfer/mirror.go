@@ -98,15 +98,10 @@ func (m *mirrorCommand) prepare(patterns []string) error {
 }
 
 func (m *mirrorCommand) matches(topic string) bool {
-	if strings.HasSuffix(topic, "#ephemeral") {
-		return false
-	}
-	for _, p := range m.patterns {
-		if ok, _ := path.Match(p, topic); ok { // prepare has checked the patterns
-			return true
-		}
-	}
-	return false
+	return !strings.HasSuffix(topic, api.EphemeralSuffix) && slices.ContainsFunc(m.patterns, func(p string) bool {
+		ok, _ := path.Match(p, topic) // prepare has checked the patterns
+		return ok
+	})
 }
 
 // clusters reads both clusters. It refuses a source that is the target.
@@ -626,18 +621,20 @@ type mirrorMetric struct {
 	value      func(l *mirrorLink) float64
 }
 
+const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+
 // mirrorMetrics are the metrics of a mirror; docs/guide/mirror.md lists them.
 var mirrorMetrics = []mirrorMetric{
-	{"lag_messages", "Messages of the source that are not in the target.", prometheus.GaugeValue, func(l *mirrorLink) float64 { return float64(l.lag()) }},
-	{"lag_seconds", "Age of the first message that is not in the target, or the time since the source last answered.", prometheus.GaugeValue,
+	{"lag_messages", "Messages of the source that are not in the target.", gauge, func(l *mirrorLink) float64 { return float64(l.lag()) }},
+	{"lag_seconds", "Age of the first message that is not in the target, or the time since the source last answered.", gauge,
 		func(l *mirrorLink) float64 { return l.age(time.Now()).Seconds() }},
-	{"messages_total", "Messages that this process copied.", prometheus.CounterValue, func(l *mirrorLink) float64 { return float64(l.copied.Load()) }},
-	{"bytes_total", "Bytes of bodies and headers that this process copied.", prometheus.CounterValue, func(l *mirrorLink) float64 { return float64(l.bytes.Load()) }},
-	{"repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", prometheus.CounterValue,
+	{"messages_total", "Messages that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.copied.Load()) }},
+	{"bytes_total", "Bytes of bodies and headers that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.bytes.Load()) }},
+	{"repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", counter,
 		func(l *mirrorLink) float64 { return float64(l.p.view().doubts) }},
-	{"missed_messages_total", "Messages that retention removed from the source before they were copied.", prometheus.CounterValue, func(l *mirrorLink) float64 { return float64(l.missed.Load()) }},
-	{"rewinds_total", "Times that the source or the target had lost messages that were copied.", prometheus.CounterValue, func(l *mirrorLink) float64 { return float64(l.rewinds.Load()) }},
-	{"returned_messages_total", "Messages that came from the target and were not copied back.", prometheus.CounterValue, func(l *mirrorLink) float64 { return float64(l.skipped.Load()) }},
+	{"missed_messages_total", "Messages that retention removed from the source before they were copied.", counter, func(l *mirrorLink) float64 { return float64(l.missed.Load()) }},
+	{"rewinds_total", "Times that the source or the target had lost messages that were copied.", counter, func(l *mirrorLink) float64 { return float64(l.rewinds.Load()) }},
+	{"returned_messages_total", "Messages that came from the target and were not copied back.", counter, func(l *mirrorLink) float64 { return float64(l.skipped.Load()) }},
 }
 
 // Describe implements prometheus.Collector: without links there are no metrics.
