@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/url"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -137,26 +136,24 @@ func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
 		api.TopicView
 		Channels []api.ChannelView `json:"channels"`
 	}{x, channels}
-	return cli.Print(cmd, t, answer, func(w io.Writer) { _ = printTopic(w, v, x, channels, t.Wide) })
+	return cli.Print(cmd, t, answer, func(w io.Writer) { printTopic(w, v, x, channels, t.Wide) })
 }
 
-func printTopic(out io.Writer, v api.ClusterView, x api.TopicView, channels []api.ChannelView, wide bool) error {
-	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s",
+func printTopic(w io.Writer, v api.ClusterView, x api.TopicView, channels []api.ChannelView, wide bool) {
+	fmt.Fprintf(w, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s",
 		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"))
 	for _, option := range x.Differing() {
-		fmt.Fprintf(out, ", %s", option)
+		fmt.Fprintf(w, ", %s", option)
 	}
-	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w)
 	clustercmd.PrintTopics(w, v, []api.TopicView{x}, wide)
-	if err := w.Flush(); err != nil || len(channels) == 0 {
-		return err
+	if len(channels) == 0 {
+		return
 	}
 	fmt.Fprintln(w, "\nCHANNEL\tORDERED\tPAUSED\tFILTER")
 	for _, c := range channels {
 		fmt.Fprintf(w, "%s\t%v\t%v\t%s\n", c.Channel, c.Ordered, c.Paused, cmp.Or(api.Printable(c.Filter), "-"))
 	}
-	return w.Flush()
 }
 
 func lag(seconds float64) time.Duration {

@@ -1,8 +1,6 @@
 package devcmd
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -509,10 +507,9 @@ func (s *subject) syncs(ctx context.Context) (total int64) {
 		if err != nil {
 			continue
 		}
-		lines := bufio.NewScanner(bytes.NewReader(body))
-		for lines.Scan() {
-			if rest, ok := strings.CutPrefix(lines.Text(), "lockstep_journal_syncs_total "); ok {
-				n, _ := strconv.ParseFloat(rest, 64)
+		for line := range strings.Lines(string(body)) {
+			if rest, ok := strings.CutPrefix(line, "lockstep_journal_syncs_total "); ok {
+				n, _ := strconv.ParseFloat(strings.TrimSpace(rest), 64)
 				total += int64(n)
 			}
 		}

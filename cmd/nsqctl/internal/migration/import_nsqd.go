@@ -278,17 +278,6 @@ func (p part) name() string {
 	return fmt.Sprintf("topic %s, channel %s", p.topic, p.channel)
 }
 
-func (o *importing) damaged(r *stockdata.Reader, report bool) {
-	if !report {
-		return
-	}
-	o.reporter.Clear()
-	o.damage = append(o.damage, r.Damage...)
-	for _, d := range r.Damage {
-		fmt.Fprintf(o.cmd.ErrOrStderr(), "left out, as nsqd does: %s\n", d)
-	}
-}
-
 // part publishes what the state file has not counted yet, or only counts the messages. The counts include earlier runs.
 func (o *importing) part(ctx context.Context, p part, report bool) (read, published int64, err error) {
 	done := &partProgress{Position: p.queue.Start()}
@@ -312,8 +301,12 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 		stop()
 		err = cmp.Or(err, <-reading, b.failed, o.state.save())
 	}
-	if err == nil {
-		o.damaged(r, report)
+	if err == nil && report {
+		o.reporter.Clear()
+		o.damage = append(o.damage, r.Damage...)
+		for _, d := range r.Damage {
+			fmt.Fprintf(o.cmd.ErrOrStderr(), "left out, as nsqd does: %s\n", d)
+		}
 	}
 	return began + b.read, done.Published, err
 }

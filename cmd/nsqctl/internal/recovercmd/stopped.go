@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -210,19 +209,17 @@ func (s stopped) forceNewCluster(ctx context.Context, dir string, raise int) (to
 
 // raiseRevision writes one key n times, which raises the revision by n. The key remains, as a part of the record.
 func raiseRevision(ctx context.Context, store metadata.Store, key string, n int) error {
-	var failed atomic.Pointer[error]
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	concurrency.Each(n, raisers, func(int) {
-		if failed.Load() != nil {
+		if ctx.Err() != nil {
 			return
 		}
 		if _, _, err := store.Txn(ctx, nil, []metadata.Put{{Key: key, Value: []byte("{}")}}); err != nil {
-			failed.CompareAndSwap(nil, &err)
+			cancel(fmt.Errorf("raise the revision: %w", err))
 		}
 	})
-	if err := failed.Load(); err != nil {
-		return fmt.Errorf("raise the revision: %w", *err)
-	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // freeLoopback returns an address on which no process listens: etcd cannot choose one.
