@@ -46,7 +46,7 @@ func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	f.StringSliceVar(&t.TCP, "nsqd-tcp-address", []string{tcpAddress}, "TCP address of a broker; may be repeated, the next is used when one fails")
 	f.StringSliceVar(&t.Addresses, "nsqd-http-address", []string{HTTPAddress}, "HTTP address of any broker, with TLS its HTTPS address ("+httpsAddress+"); may be repeated, the next is asked when one does not answer")
 	f.StringVarP(&t.Output, "output", "o", "text", "text (or table), wide, json or yaml")
-	f.String("profile", "", "profile to use (nsqctl profile); empty: the one that \"profile use\" chose")
+	f.String("profile", "", "profile to use (nsqctl profile); empty: as \"profile use\" chose")
 	t.Security.flags(f)
 	root.AddCommand(append(commands, newProfile(t))...)
 	root.SetVersionTemplate("nsqctl: {{.Version}}\n")
@@ -191,10 +191,10 @@ func Request(cmd *cobra.Command, args []string, flags ...string) url.Values {
 	return q
 }
 
-// parameters are the words of usages that the HTTP API calls otherwise.
+// parameters maps words of usages to the names of the HTTP API where they differ.
 var parameters = map[string]string{"BROKER": "node", "[BROKER]": "node", "POSITION": "to", "NUMBER": "partitions", "true|false": "order"}
 
-// noDefault are the values of flags that stand for the broker's default.
+// noDefault are the default values of flags for which the broker's own default applies.
 var noDefault = []string{"", "0", "false", "-1"}
 
 // Post returns the RunE of a command that only makes a change (Request).
@@ -308,7 +308,8 @@ func (e ExitError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e ExitError) Unwrap() error { return e.Err }
 
-// EndUnless is the error of a command that has printed its answer: err, or unless it is good the exit code without a text.
+// EndUnless returns the error of a command that has printed its answer: err if that is not nil; otherwise the exit code
+// without a text, unless the answer is good.
 func EndUnless(good bool, code int, err error) error {
 	if err != nil || good {
 		return err

@@ -119,7 +119,7 @@ type StateFile struct {
 	savedAt time.Time
 }
 
-// LoadState reads a state file into v, unless there is none yet. valid reports whether v is a state of the command;
+// LoadState reads a state file into v, unless it does not exist yet. valid reports whether v is a state of the command;
 // otherwise the error is about.
 func LoadState(name string, v any, valid func() bool, about string) (StateFile, error) {
 	f := StateFile{name: name}

@@ -406,7 +406,7 @@ func brokerState(b console.Broker) string {
 	return "alive"
 }
 
-// latency writes milliseconds; without a put in the last step there are none.
+// latency writes milliseconds; "-" if the last step had no put.
 func latency(ms *float64) string {
 	if ms == nil {
 		return "-"

@@ -193,7 +193,7 @@ func (o *benchOptions) choose() ([]bench.Workload, error) {
 	return bench.Choose(o.workloads)
 }
 
-// cleanup ends what a run has started, the last first.
+// cleanup undoes what a run has started, in reverse order.
 type cleanup []func()
 
 func (c *cleanup) run() {

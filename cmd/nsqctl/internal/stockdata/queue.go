@@ -355,7 +355,7 @@ func fork(dir string) bool {
 	return false
 }
 
-// add adds the durable ones of nsqd.dat, with their channels, to a list. A stock nsqd leaves out invalid names, too.
+// add adds the durable topics or channels of nsqd.dat to a list. A stock nsqd leaves out invalid names, too.
 func add(list *[]Source, dir, prefix string, all []listed) {
 	for _, l := range all {
 		if api.ValidName(l.Name) && !strings.HasSuffix(l.Name, api.EphemeralSuffix) {
@@ -366,7 +366,7 @@ func add(list *[]Source, dir, prefix string, all []listed) {
 	}
 }
 
-// source returns the one with a name of a list. A new one counts as unlisted. The name of its queue has the prefix.
+// source finds a topic or channel in a list, or adds it as unlisted. The name of its queue begins with the prefix.
 func source(list *[]Source, dir, prefix, name string) *Source {
 	at, found := slices.BinarySearchFunc(*list, name, func(s Source, name string) int { return strings.Compare(s.Name, name) })
 	if !found {

@@ -46,7 +46,7 @@ type mirrorLink struct {
 	end, missed      atomic.Uint64 // of the source
 	copied, bytes    atomic.Int64
 	skipped, rewinds atomic.Int64
-	oldest, answered atomic.Int64 // unix ns: of the first message that is left, 0: there is none; of the source's last answer
+	oldest, answered atomic.Int64 // unix ns: of the first message that is left, 0: nothing is left; of the source's last answer
 }
 
 func (l *mirrorLink) lag() uint64 {

@@ -218,7 +218,7 @@ func limiter(perSecond, burst int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond, burst))
 }
 
-var errNoTopic = errors.New("the topic was deleted") // means that a topic does not exist
+var errNoTopic = errors.New("the topic was deleted")
 
 // partitionLog is the log of one partition, of a source or of a target. Another topic of the name is answered like one that
 // does not exist (gone).
