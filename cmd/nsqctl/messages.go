@@ -284,8 +284,7 @@ func reportTotals(cmd *cobra.Command, t *cli.Target, n publisher.Totals, took ti
 }
 
 const (
-	// reconnectDelay is the pause before a broker is dialled again, and between queries of a
-	// lookup API: go-nsq has one setting for both.
+	// reconnectDelay is the pause between dials of a broker, and between lookups: go-nsq has one setting for both.
 	reconnectDelay = time.Second
 	heartbeat      = time.Second            // the time within which a broker that is alive answers
 	checkEvery     = 250 * time.Millisecond // the pause between two checks whether a broker is connected
@@ -472,8 +471,7 @@ const (
 	lookupTimeout = 2 * time.Second
 )
 
-// tailable refuses a topic or a channel that does not exist: a subscription would create it. Without an answer of the
-// lookup API it refuses nothing.
+// tailable refuses a topic or channel that the lookup API does not list: a subscription would create it.
 func tailable(cmd *cobra.Command, t *cli.Target, lookupd, topic, channel string) error {
 	ask := t.Client
 	ask.Addresses = lookupAddresses(cmd, t, lookupd)
@@ -489,8 +487,7 @@ func tailable(cmd *cobra.Command, t *cli.Target, lookupd, topic, channel string)
 	}
 }
 
-// lookupAddresses are the HTTP addresses of the brokers of tail. If only the TCP address of a broker is given, its HTTP port
-// is the next one, as by default.
+// lookupAddresses are the HTTP addresses of tail's brokers. With only a TCP address, the HTTP port is the next one.
 func lookupAddresses(cmd *cobra.Command, t *cli.Target, lookupd string) []string {
 	switch {
 	case lookupd != "":

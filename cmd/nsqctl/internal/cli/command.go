@@ -32,8 +32,7 @@ func VersionLine() string {
 	return fmt.Sprintf("%s, speaks NSQ %s", api.ReadBuild().Describe(metadata.Level), api.Version)
 }
 
-// NewRoot returns the command that has these commands and profile, and the flags of every command. The flags set up
-// t before a command runs.
+// NewRoot returns the root of these commands and of profile. Its flags, which all commands have, set up t.
 func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "nsqctl",
@@ -123,8 +122,7 @@ func argumentsOf(use string) cobra.PositionalArgs {
 	return cobra.RangeArgs(least, most)
 }
 
-// completeNames completes the arguments of a command that its usage calls TOPIC, CHANNEL or BROKER.
-// Other arguments are completed as files.
+// completeNames completes arguments that the usage calls TOPIC, CHANNEL or BROKER; others are completed as files.
 func (t *Target) completeNames(cmd *cobra.Command) {
 	words := strings.Fields(cmd.Use)[1:]
 	if !cmd.Runnable() || cmd.ValidArgsFunction != nil {
@@ -170,8 +168,8 @@ func (t *Target) namesOf(cmd *cobra.Command, word string, args []string) (names 
 	return names, true
 }
 
-// Request is the query of a command: its arguments under the words of its usage, and the named flags that are given or have a
-// default, with underscores.
+// Request is the query of a command: its arguments under the words of its usage, and the named flags, with underscores,
+// that are given or have a default.
 func Request(cmd *cobra.Command, args []string, flags ...string) url.Values {
 	q := url.Values{}
 	for i, word := range strings.Fields(cmd.Use)[1:] {
@@ -222,8 +220,7 @@ func PlanFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolP("yes", "y", false, "do not ask on a terminal")
 }
 
-// Planning reports whether a command with PlanFlags only shows its plan, and whether it asks: on a terminal, unless --yes
-// is given.
+// Planning reports whether a command with PlanFlags only shows its plan, and whether it asks: on a terminal without --yes.
 func Planning(cmd *cobra.Command, t *Target) (dry, ask bool) {
 	dry, _ = cmd.Flags().GetBool("dry-run") // declared by PlanFlags
 	yes, _ := cmd.Flags().GetBool("yes")

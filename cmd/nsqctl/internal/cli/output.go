@@ -187,8 +187,7 @@ func plain(v any) any {
 	return v
 }
 
-// Print prints v as JSON, or as the text that text writes; tabs separate the columns of its tables. The output reports its
-// own errors.
+// Print prints v as JSON, or what text writes, in which tabs separate columns. The output reports its own errors.
 func Print(cmd *cobra.Command, t *Target, v any, text func(w io.Writer)) error {
 	if t.Output == "json" {
 		return PrintJSON(cmd.OutOrStdout(), v)
@@ -220,8 +219,7 @@ func ShowList[E any](t *Target, path, field string, text func(w io.Writer, list 
 	}
 }
 
-// ShowConsole prints an answer of the console. Unless it prints JSON, it names the brokers that did not answer on
-// standard error.
+// ShowConsole prints an answer of the console. Before text it names the brokers that did not answer on standard error.
 func ShowConsole[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text func(w io.Writer, answer T)) error {
 	var raw json.RawMessage
 	var answer T

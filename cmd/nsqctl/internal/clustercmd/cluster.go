@@ -144,8 +144,7 @@ func printStatus(w io.Writer, v api.ClusterView, wide bool) {
 	PrintTopics(w, v, v.Topics, wide)
 }
 
-// PrintTopics prints a line for each partition. The ends are unknown while its leader is dead or does not answer:
-// only a leader reports them.
+// PrintTopics prints a line for each partition. Only its leader reports the ends: without its answer they are unknown.
 func PrintTopics(w io.Writer, v api.ClusterView, topics []api.TopicView, wide bool) {
 	fmt.Fprintln(w, "TOPIC\tPARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC\tCOMMITTED\tEND\t"+cli.Mark(wide, "MIN IN SYNC\tTARGET\t"))
 	alive := map[ident.Node]bool{}

@@ -324,8 +324,7 @@ func (s *subject) grant(ctx context.Context, name string, rights url.Values) err
 	return err
 }
 
-// subject is the measured system: the brokers of a cluster, or one other broker. Without HTTP
-// addresses only the NSQ protocol is used.
+// subject is the measured system: a cluster, or one other broker, without HTTP addresses by the NSQ protocol alone.
 type subject struct {
 	from   *cli.Target // Security settings; nil: plain text
 	label  string
@@ -416,8 +415,7 @@ func (s *subject) create(ctx context.Context, topics []string, partitions int) e
 
 const idlePartitions = 100 // the number of partitions of one topic of the idle workload
 
-// idle creates partitions and measures their CPU time and memory without traffic. A broker
-// without partitions has no row.
+// idle measures the CPU time and memory of partitions without traffic. A broker without partitions has no row.
 func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, progress func(int)) error {
 	if s.isLockstep(ctx) != nil || len(row.Runs) > 0 {
 		return nil

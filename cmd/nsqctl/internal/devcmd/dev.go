@@ -119,8 +119,7 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	return c.StopAll(stopTimeout)
 }
 
-// watchBrokers prints the brokers that end or are started again, until ctx ends. A
-// broker that has ended leaves no zombie.
+// watchBrokers prints the brokers that end, without leaving zombies, or are started again, until ctx ends.
 func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 	for {
 		ended, started, err := c.Look()

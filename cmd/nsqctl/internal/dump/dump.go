@@ -141,8 +141,7 @@ func (p *printer) batch(indent string, b queue.Batch) {
 		time.Unix(0, b.Time).UTC().Format(time.RFC3339Nano), b.Request.Producer, b.Request.N)
 }
 
-// segment prints batches. After damage it continues at the next bytes that are a batch and
-// whose offset matches their place.
+// segment prints batches. After damage it continues at the next batch whose offset matches its place.
 func (p *printer) segment(data []byte, base ident.Offset) {
 	for at := 0; at < len(data); {
 		b, n, err := placed(data[at:], base, at)

@@ -110,8 +110,7 @@ type migrationStatus struct {
 	Next      string             `json:"next"`
 }
 
-// migrationChannel is a channel of the stock cluster, over all its nsqds. Channel "" stands for the
-// messages that no channel has received.
+// migrationChannel is a channel over all stock nsqds; "" stands for the messages that no channel has received.
 type migrationChannel struct {
 	Topic     string `json:"topic"`
 	Channel   string `json:"channel,omitempty"`

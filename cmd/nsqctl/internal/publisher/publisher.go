@@ -55,8 +55,7 @@ const (
 	maxLine = 66_977_792
 )
 
-// Forever is the Options.Retry of a run that ends only with its context, its input, or a refusal
-// that every broker would repeat.
+// Forever is the Options.Retry of a run that ends only with its context, its input, or a permanent refusal.
 const Forever time.Duration = math.MaxInt64
 
 // Options are the settings of a run.
@@ -88,8 +87,7 @@ type Message struct {
 	Topic  string
 	Header []byte // a JSON object: the message goes with PUB_EXT; nil: without a header
 	Body   []byte
-	// Stored is called by the goroutine of Send when the broker has answered OK; it must not
-	// block. nil: nothing is called.
+	// Stored is called by the goroutine of Send when the broker has answered OK, and must not block. nil: no call.
 	Stored func()
 	taken  func() // called when the message is part of a put; nil: nothing is called
 }
@@ -167,8 +165,7 @@ func (p *publisher) run(ctx context.Context, in <-chan Message) error {
 	return nil
 }
 
-// readLines reads the input ahead. Its goroutine ends with the input; if it waits for a
-// terminal it ends with the process.
+// readLines reads the input ahead. Its goroutine ends with the input, or with the process if it waits for a terminal.
 func readLines(ctx context.Context, topic string, in io.Reader) (lines chan Message, failed chan error) {
 	lines, failed = make(chan Message, linesAhead), make(chan error, 1)
 	ahead := make(chan struct{}, chunksAhead)

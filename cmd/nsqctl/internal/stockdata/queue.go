@@ -60,8 +60,7 @@ func (d Damage) String() string {
 	return fmt.Sprintf("%s, offset %d: %s (%d bytes left out)", d.File, d.Offset, d.Why, d.Bytes)
 }
 
-// Depth is the number of messages according to the metadata, false without metadata. It is exact
-// if the nsqd was stopped, and not killed.
+// Depth is the number of messages in the metadata, false without metadata. It is exact unless the nsqd was killed.
 func (q *Queue) Depth() (int64, bool) {
 	if q.meta == nil {
 		return 0, len(q.files) == 0
@@ -69,8 +68,7 @@ func (q *Queue) Depth() (int64, bool) {
 	return q.meta.depth, true
 }
 
-// Overwritten reports whether a stock nsqd would overwrite the files instead of delivering their
-// messages: without metadata it starts again.
+// Overwritten reports whether a stock nsqd would overwrite the files: without metadata it begins a new queue.
 func (q *Queue) Overwritten() bool { return q.meta == nil && len(q.files) > 0 }
 
 // Fingerprint changes when an nsqd writes to the queue or reads from it.
@@ -220,8 +218,7 @@ func (r *Reader) nextFile() {
 	r.at = Position{File: r.at.File + 1}
 }
 
-// record reads one record of a file with the given number of bytes left. The reason is not empty
-// if no record can begin here.
+// record reads one record of a file with so many bytes left. why is not empty if no record can begin here.
 func (r *Reader) record(left int64) (record []byte, why string, err error) {
 	if left < 4 {
 		return nil, "the record is cut off", nil

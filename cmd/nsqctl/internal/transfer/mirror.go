@@ -599,8 +599,7 @@ type mirrorProgress struct {
 	file    cli.StateFile
 }
 
-// mirrorTopic is the progress of one topic. It counts only for these two topics: one that is deleted
-// and created again has another id.
+// mirrorTopic is the progress between two topics: one that is deleted and created again has another id.
 type mirrorTopic struct {
 	SourceID   ident.TopicID     `json:"source_id"`
 	TargetID   ident.TopicID     `json:"target_id"`

@@ -314,8 +314,7 @@ func repeat(ctx context.Context, pause time.Duration, report func(error), try fu
 	}
 }
 
-// within repeats a request until it succeeds, a broker refuses it permanently, the topic is gone, ctx ends, or patience
-// has passed.
+// within is repeat without reports; it also ends when the topic is gone, or patience has passed.
 func within(ctx context.Context, patience time.Duration, try func() error) error {
 	for deadline := time.Now().Add(patience); ; {
 		err := try()
