@@ -81,7 +81,7 @@ func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	found := false
-	var ends cli.Ends
+	ends := map[int]uint64{}
 	for _, part := range x.Partitions {
 		if p.partition >= 0 && part.Partition != p.partition {
 			continue
@@ -93,21 +93,21 @@ func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
 		one := p
 		one.partition = part.Partition
 		one.node = cmp.Or(p.node, string(part.Leader)) // a follower may lag behind the leader
-		if err := one.print(cmd, t, out, &ends); err != nil {
+		if err := one.print(cmd, t, out, ends); err != nil {
 			return err
 		}
 	}
 	if !found {
 		return fmt.Errorf("%w, or no such partition of it", cli.NotFound("topic", p.topic))
 	}
-	if err := ends.Err(); err != nil {
+	if err := cli.Beyond(p.from, ends); err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
 // print reads one partition. Any broker can answer: it forwards the request to one with a replica.
-func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer, ends *cli.Ends) error {
+func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer, ends map[int]uint64) error {
 	for p.count > 0 {
 		q := url.Values{
 			"topic": {p.topic}, "partition": {fmt.Sprint(p.partition)}, "from": {p.from}, "limit": {fmt.Sprint(p.count)},
@@ -117,7 +117,7 @@ func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer, end
 		if err := t.GetAny(cmd.Context(), "/v1/topic/peek", q, &page); err != nil {
 			return err
 		}
-		ends.Note(p.from, p.partition, uint64(page.End))
+		ends[p.partition] = uint64(page.End)
 		for i := range page.Messages {
 			if err := printPeeked(out, t, &page.Messages[i]); err != nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -253,27 +254,18 @@ func Place(text string) (string, error) {
 	return text, nil
 }
 
-// Ends are the ends of the partitions that a command reads from a place.
-type Ends struct {
-	within bool
-	beyond error
-}
-
-// Note adds the end of a partition.
-func (e *Ends) Note(place string, partition int, end uint64) {
+// Beyond is the error of a place beyond the ends of all partitions that were read, by their numbers. If only some end before
+// the place, nothing is skipped; but a command that reads nothing has not done what was asked.
+func Beyond(place string, ends map[int]uint64) (beyond error) {
 	p, _ := api.ParsePlace(place) // the broker has read it
-	err := p.Beyond(uint16(partition), ident.Sequence(end))
-	e.within = e.within || err == nil
-	e.beyond = cmp.Or(e.beyond, err)
-}
-
-// Err is the error of a place beyond the ends of all partitions that were read. If only some partitions end before the
-// place, nothing is skipped; but a command that reads nothing has not done what was asked.
-func (e *Ends) Err() error {
-	if e.within {
-		return nil
+	for _, n := range slices.Sorted(maps.Keys(ends)) {
+		err := p.Beyond(uint16(n), ident.Sequence(ends[n]))
+		if err == nil {
+			return nil
+		}
+		beyond = cmp.Or(beyond, err)
 	}
-	return e.beyond
+	return beyond
 }
 
 // The exit codes. "cluster health" has its own for 1 and 2: degraded and unsafe.
