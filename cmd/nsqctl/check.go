@@ -63,8 +63,7 @@ present and equal; 6: a difference, or a replica that is missing or behind.`,
 	return cmd
 }
 
-// compareTopic compares each partition up to its end at the first read: messages published later may be on
-// one replica and not yet on another.
+// compareTopic compares each partition up to its end at the first read: later messages may not be on all replicas yet.
 func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int]int64) ([]finding, error) {
 	v, x, there, err := t.Topic(ctx, topic)
 	if err != nil {

@@ -81,7 +81,7 @@ func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	found := false
-	var ends cli.Ends
+	ends := map[int]uint64{}
 	for _, part := range x.Partitions {
 		if p.partition >= 0 && part.Partition != p.partition {
 			continue
@@ -93,34 +93,31 @@ func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
 		one := p
 		one.partition = part.Partition
 		one.node = cmp.Or(p.node, string(part.Leader)) // a follower may lag behind the leader
-		if err := one.print(cmd, t, out, &ends); err != nil {
+		if err := one.print(cmd, t, out, ends); err != nil {
 			return err
 		}
 	}
 	if !found {
 		return fmt.Errorf("%w, or no such partition of it", cli.NotFound("topic", p.topic))
 	}
-	if err := ends.Err(); err != nil {
+	if err := cli.Beyond(p.from, ends); err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
 // print reads one partition. Any broker can answer: it forwards the request to one with a replica.
-func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer, ends *cli.Ends) error {
+func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer, ends map[int]uint64) error {
 	for p.count > 0 {
-		q := url.Values{"topic": {p.topic}, "partition": {fmt.Sprint(p.partition)}, "from": {p.from}, "limit": {fmt.Sprint(p.count)}}
-		if p.node != "" {
-			q.Set("node", p.node)
-		}
-		if p.uncommitted {
-			q.Set("uncommitted", "true")
+		q := url.Values{
+			"topic": {p.topic}, "partition": {fmt.Sprint(p.partition)}, "from": {p.from}, "limit": {fmt.Sprint(p.count)},
+			"node": {p.node}, "uncommitted": {fmt.Sprint(p.uncommitted)},
 		}
 		var page api.Peeked
 		if err := t.GetAny(cmd.Context(), "/v1/topic/peek", q, &page); err != nil {
 			return err
 		}
-		ends.Note(p.from, p.partition, uint64(page.End))
+		ends[p.partition] = uint64(page.End)
 		for i := range page.Messages {
 			if err := printPeeked(out, t, &page.Messages[i]); err != nil {
 				return err
@@ -144,11 +141,8 @@ func printPeeked(out *bufio.Writer, t *cli.Target, m *api.PeekedMessage) error {
 	if m.Bytes != nil {
 		text = fmt.Sprintf("%q", m.Bytes)
 	}
-	delay := ""
-	if m.DeliverAt != 0 {
-		delay = "  due " + time.Unix(0, m.DeliverAt).Format(time.RFC3339Nano)
-	}
-	_, err := fmt.Fprintf(out, "%d/%d  %s  %s%s  %s\n", m.Partition, m.Sequence, m.ID, time.Unix(0, m.Time).Format(time.RFC3339Nano), delay, text)
+	delay := cli.Mark(m.DeliverAt != 0, "  due "+instant(m.DeliverAt))
+	_, err := fmt.Fprintf(out, "%d/%d  %s  %s%s  %s\n", m.Partition, m.Sequence, m.ID, instant(m.Time), delay, text)
 	return err
 }
 
@@ -169,7 +163,7 @@ peek and the client print the id.`,
 func printTrace(w io.Writer, m api.MessageTrace) {
 	fmt.Fprintf(w, "message %s of %s/%d, sequence %d: %s\n", m.ID, m.Topic, m.Partition, m.Sequence, m.State)
 	if m.Time != 0 {
-		fmt.Fprintf(w, "stored %s, %s\n", instant(m.Time), cli.Count(m.Bytes, "byte"))
+		fmt.Fprintf(w, "stored %s, %s\n", instant(m.Time), api.Count(m.Bytes, "byte"))
 	}
 	if m.DeliverAt != 0 {
 		fmt.Fprintf(w, "due %s\n", instant(m.DeliverAt))
@@ -182,10 +176,7 @@ func printTrace(w io.Writer, m api.MessageTrace) {
 		fmt.Fprintln(w, "CHANNEL\tSTATE\tATTEMPTS\tUNTIL\tCLIENTS")
 	}
 	for _, c := range m.Channels {
-		until := "-"
-		if c.Deadline != 0 {
-			until = instant(c.Deadline)
-		}
+		until := cmp.Or(cli.Mark(c.Deadline != 0, instant(c.Deadline)), "-")
 		clients := cmp.Or(strings.Join(c.Clients, ","), "-")
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", c.Channel, c.State, c.Attempts, until, clients)
 	}
@@ -272,7 +263,7 @@ func publish(cmd *cobra.Command, t *cli.Target, o pubOptions, in io.Reader, size
 	totals, err := publisher.Run(cmd.Context(), in, o.Options)
 	_ = bar.Clear()
 	if err != nil {
-		return fmt.Errorf("%w (answered OK: %s)", err, cli.Count(totals.Messages, "message"))
+		return fmt.Errorf("%w (answered OK: %s)", err, api.Count(totals.Messages, "message"))
 	}
 	_ = bar.Finish()
 	return reportTotals(cmd, t, totals, time.Since(start))
@@ -284,7 +275,7 @@ func reportTotals(cmd *cobra.Command, t *cli.Target, n publisher.Totals, took ti
 		"messages": n.Messages, "seconds": took.Seconds(), "messages_per_second": rate,
 		"puts_tried_again": n.Retried + n.InDoubt, "puts_in_doubt": n.InDoubt,
 	}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s answered OK in %s (%.0f/s), %s retried", cli.Count(n.Messages, "message"), took.Round(time.Millisecond), rate, cli.Count(n.Retried+n.InDoubt, "put"))
+		fmt.Fprintf(w, "%s answered OK in %s (%.0f/s), %s retried", api.Count(n.Messages, "message"), took.Round(time.Millisecond), rate, api.Count(n.Retried+n.InDoubt, "put"))
 		if n.InDoubt > 0 {
 			fmt.Fprintf(w, ", %d of them in doubt: they may be stored twice", n.InDoubt)
 		}
@@ -293,8 +284,7 @@ func reportTotals(cmd *cobra.Command, t *cli.Target, n publisher.Totals, took ti
 }
 
 const (
-	// reconnectDelay is the pause before a broker is dialled again, and between queries of a
-	// lookup API: go-nsq has one setting for both.
+	// reconnectDelay is the pause between dials of a broker, and between lookups: go-nsq has one setting for both.
 	reconnectDelay = time.Second
 	heartbeat      = time.Second            // the time within which a broker that is alive answers
 	checkEvery     = 250 * time.Millisecond // the pause between two checks whether a broker is connected
@@ -335,29 +325,24 @@ an answer. With -o json a line has the id, the attempts and the time as well. A 
 			if err != nil {
 				return err
 			}
+			ctx, stop := context.WithCancel(cmd.Context())
+			defer stop()
 			consumer.SetLogger(log.New(cmd.ErrOrStderr(), "", 0), nsq.LogLevelError)
-			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, most: cfg.MaxInFlight, want: consumer.ChangeMaxInFlight, done: make(chan struct{}), json: t.Output == "json"}
+			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, most: cfg.MaxInFlight, want: consumer.ChangeMaxInFlight, stop: stop, json: t.Output == "json"}
 			consumer.AddHandler(p)
 			consumer.SetLookupdHttpClient(t.HTTP)
 			consumer.SetBehaviorDelegate(tlsFilter{&t.Security, cmd.ErrOrStderr()})
 			if lookupd != "" {
 				err = consumer.ConnectToNSQLookupd(lookupd)
 			} else {
-				err = connectAny(cmd.Context(), consumer, t)
+				err = connectAny(ctx, consumer, t)
 			}
 			if err != nil {
 				return err
 			}
-			for ended := false; !ended; {
+			for concurrency.Sleep(ctx, checkEvery) {
 				if lookupd == "" && consumer.Stats().Connections == 0 {
-					_ = connectAny(cmd.Context(), consumer, t) // until one answers
-				}
-				select {
-				case <-cmd.Context().Done():
-					ended = true
-				case <-p.done:
-					ended = true
-				case <-time.After(checkEvery):
+					_ = connectAny(ctx, consumer, t) // until one answers
 				}
 			}
 			consumer.Stop()
@@ -419,7 +404,7 @@ type printer struct {
 	limit int
 	most  int       // in flight
 	want  func(int) // grants the brokers credit for that many more messages
-	done  chan struct{}
+	stop  func()    // ends the command
 	json  bool
 	err   error // of the output: nothing more is printed; valid when the consumer has stopped
 }
@@ -443,7 +428,7 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 		p.err = p.print(m)
 		if printed = p.err == nil; !printed {
 			p.want(0) // before the message goes back: it would come again
-			close(p.done)
+			p.stop()
 		}
 	}
 	if !printed {
@@ -456,7 +441,7 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 		p.want(left) // before the message is finished, which lets the next one come
 	}
 	if p.n == p.limit {
-		close(p.done)
+		p.stop()
 	}
 	return nil
 }
@@ -486,8 +471,7 @@ const (
 	lookupTimeout = 2 * time.Second
 )
 
-// tailable refuses a topic or a channel that does not exist: a subscription would create it. Without an answer of the
-// lookup API it refuses nothing.
+// tailable refuses a topic or channel that the lookup API does not list: a subscription would create it.
 func tailable(cmd *cobra.Command, t *cli.Target, lookupd, topic, channel string) error {
 	ask := t.Client
 	ask.Addresses = lookupAddresses(cmd, t, lookupd)
@@ -503,8 +487,7 @@ func tailable(cmd *cobra.Command, t *cli.Target, lookupd, topic, channel string)
 	}
 }
 
-// lookupAddresses are the HTTP addresses of the brokers of tail. If only the TCP address of a broker is given, its HTTP port
-// is the next one, as by default.
+// lookupAddresses are the HTTP addresses of tail's brokers. With only a TCP address, the HTTP port is the next one.
 func lookupAddresses(cmd *cobra.Command, t *cli.Target, lookupd string) []string {
 	switch {
 	case lookupd != "":

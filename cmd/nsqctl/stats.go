@@ -85,8 +85,7 @@ func liveStats(cmd *cobra.Command, t *cli.Target, topic, channel string, interva
 	}
 }
 
-// rates returns the messages put per second, by topic and broker. After a topic has moved it
-// has no rate for one interval.
+// rates returns the messages put per second, by topic and broker. A topic that has moved has none for one interval.
 func rates(before, now []brokerTopic, interval time.Duration) map[string]float64 {
 	counts := map[string]uint64{}
 	for _, x := range before {
@@ -128,8 +127,7 @@ func (x brokerTopic) key() string { return x.Broker + "/" + x.TopicName }
 type brokerTopic struct {
 	Broker string `json:"broker"`
 	api.TopicStats
-	// Unknown is why the numbers of some partitions are not there: "n2 is dead (2 partitions)".
-	// The numbers of this entry mean nothing then.
+	// Unknown is why this entry has no numbers for some partitions: "n2 is dead (2 partitions)".
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -175,7 +173,7 @@ func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]b
 		}
 		for _, reason := range slices.Sorted(maps.Keys(led)) {
 			all = append(all, brokerTopic{TopicStats: api.TopicStats{TopicName: x.Topic},
-				Unknown: fmt.Sprintf("%s (%s)", reason, cli.Count(led[reason], "partition"))})
+				Unknown: fmt.Sprintf("%s (%s)", reason, api.Count(led[reason], "partition"))})
 		}
 	}
 	return all, nil

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/url"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -137,26 +136,24 @@ func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
 		api.TopicView
 		Channels []api.ChannelView `json:"channels"`
 	}{x, channels}
-	return cli.Print(cmd, t, answer, func(w io.Writer) { _ = printTopic(w, v, x, channels, t.Wide) })
+	return cli.Print(cmd, t, answer, func(w io.Writer) { printTopic(w, v, x, channels, t.Wide) })
 }
 
-func printTopic(out io.Writer, v api.ClusterView, x api.TopicView, channels []api.ChannelView, wide bool) error {
-	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s",
+func printTopic(w io.Writer, v api.ClusterView, x api.TopicView, channels []api.ChannelView, wide bool) {
+	fmt.Fprintf(w, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s",
 		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"))
 	for _, option := range x.Differing() {
-		fmt.Fprintf(out, ", %s", option)
+		fmt.Fprintf(w, ", %s", option)
 	}
-	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w)
 	clustercmd.PrintTopics(w, v, []api.TopicView{x}, wide)
-	if err := w.Flush(); err != nil || len(channels) == 0 {
-		return err
+	if len(channels) == 0 {
+		return
 	}
 	fmt.Fprintln(w, "\nCHANNEL\tORDERED\tPAUSED\tFILTER")
 	for _, c := range channels {
 		fmt.Fprintf(w, "%s\t%v\t%v\t%s\n", c.Channel, c.Ordered, c.Paused, cmp.Or(api.Printable(c.Filter), "-"))
 	}
-	return w.Flush()
 }
 
 func lag(seconds float64) time.Duration {
@@ -164,16 +161,10 @@ func lag(seconds float64) time.Duration {
 }
 
 func printTopics(w io.Writer, v console.Topics) {
-	size := func(n *float64) string {
-		if n == nil {
-			return "unknown"
-		}
-		return cli.Size(*n)
-	}
 	fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tCHANNELS\tKEPT\tPUT/S\tBYTES/S\tWAITING\tLAG\tMESSAGES")
 	for _, x := range v.Topics {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\n",
-			x.Topic, x.Partitions, x.ReplicationFactor, x.Channels, size(x.KeptBytes), cli.Known(x.Puts, "%.0f"), size(x.PutBytes), x.Depth, lag(x.LagSeconds), x.Messages)
+			x.Topic, x.Partitions, x.ReplicationFactor, x.Channels, cli.Size(x.KeptBytes), cli.Known(x.Puts, "%.0f"), cli.Size(x.PutBytes), x.Depth, lag(x.LagSeconds), x.Messages)
 	}
 	printRest(w, v.Matched-len(v.Topics))
 }
@@ -328,7 +319,7 @@ func printTrash(w io.Writer, topics []api.TrashedTopic) {
 		if x.Purging {
 			until = "being removed"
 		}
-		messages, size := strconv.FormatInt(x.Messages, 10), cli.Size(float64(x.Bytes))
+		messages, size := strconv.FormatInt(x.Messages, 10), cli.Size(&x.Bytes)
 		if x.Incomplete {
 			messages, size = "unknown", "unknown"
 		}

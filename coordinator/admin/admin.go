@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/lockstepmq/lockstep/coordinator/admin/moves"
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
@@ -22,7 +24,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc/calls"
-	"github.com/sirupsen/logrus"
 )
 
 // operationTimeout bounds an operation, including the wait for all leaders of a topic.

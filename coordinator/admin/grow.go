@@ -44,11 +44,11 @@ func (t *topics) setPartitions(ctx context.Context, op api.SetPartitions) error 
 	case op.Partitions > api.MaxPartitions:
 		return fmt.Errorf("%w: partitions must be at most %d", outcome.ErrInvalid, api.MaxPartitions)
 	case op.Partitions < state.Partitions:
-		return fmt.Errorf("%w: topic %s has %s, and the number is never lowered", outcome.ErrInvalid, op.Topic, plural(state.Partitions, "partition"))
+		return fmt.Errorf("%w: topic %s has %s, and the number is never lowered", outcome.ErrInvalid, op.Topic, api.Count(state.Partitions, "partition"))
 	case op.Partitions == state.Partitions && state.Growing == 0:
 		return nil
 	case state.Growing != 0 && state.Growing != op.Partitions:
-		return fmt.Errorf("%w: topic %s is about to have %s: request that number again first", outcome.ErrConflict, op.Topic, plural(state.Growing, "partition"))
+		return fmt.Errorf("%w: topic %s is about to have %s: request that number again first", outcome.ErrConflict, op.Topic, api.Count(state.Growing, "partition"))
 	case state.Ordered && !op.Reorder:
 		return fmt.Errorf("%w: topic %s is ordered, and later messages of a key may go to another partition than earlier ones: "+
 			"let its consumers finish everything while nothing is published, and set reorder=true", outcome.ErrInvalid, op.Topic)
@@ -71,7 +71,7 @@ func (t *topics) setPartitions(ctx context.Context, op api.SetPartitions) error 
 		return err
 	}
 	if err := t.fillGrowth(ctx, op.Topic, state); err != nil {
-		return fmt.Errorf("%w; topic %s has %s until the same request succeeds", err, op.Topic, plural(state.Partitions, "partition"))
+		return fmt.Errorf("%w; topic %s has %s until the same request succeeds", err, op.Topic, api.Count(state.Partitions, "partition"))
 	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		if s.ID != state.ID {
@@ -136,7 +136,7 @@ func (t *topics) tryGrowth(ctx context.Context, c *creation, state metadata.Topi
 	defer cancel()
 	ok, revision, err := t.store.Txn(short, compares, puts)
 	if errors.Is(err, metadata.ErrInvalid) { // an external etcd with other limits than ours
-		return state, fmt.Errorf("%w: one transaction writes %s: %w", outcome.ErrInvalid, plural(len(puts)-1, "partition"), err)
+		return state, fmt.Errorf("%w: one transaction writes %s: %w", outcome.ErrInvalid, api.Count(len(puts)-1, "partition"), err)
 	}
 	c.written = c.written || ok || errors.Is(err, metadata.ErrUnknown) // it may land yet
 	if err == nil && !ok {

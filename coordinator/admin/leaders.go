@@ -84,18 +84,10 @@ func (e partitionErrors) Error() string {
 	if len(e) == 1 {
 		return e[0].Error()
 	}
-	return fmt.Sprintf("%v (and %s)", e[0], plural(len(e)-1, "more partition"))
+	return fmt.Sprintf("%v (and %s)", e[0], api.Count(len(e)-1, "more partition"))
 }
 
 func (e partitionErrors) Unwrap() []error { return e }
-
-// plural returns a number with its noun: 1 partition, 2 partitions.
-func plural(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
-}
 
 // askLeader makes a call to the leader of a partition, as atLeader does.
 func askLeader[Req, Resp any](ctx context.Context, l *leaders, p ident.Partition, m calls.Method[Req, Resp], req Req) (resp Resp, err error) {

@@ -163,7 +163,7 @@ func (r *redrive) move(ctx context.Context, got []api.Delivery) (moved int, err 
 	if failed == nil {
 		return moved, nil
 	}
-	return moved, fmt.Errorf("%w: not moved, or moved and not finished: %s: %w", outcome.ErrUnavailable, plural(len(failed), "message"), failed[0])
+	return moved, fmt.Errorf("%w: not moved, or moved and not finished: %s: %w", outcome.ErrUnavailable, api.Count(len(failed), "message"), failed[0])
 }
 
 // partition is the original partition, where a message with a key belongs; -1: it was in another topic of this name.

@@ -256,7 +256,7 @@ func (t *topics) enoughBrokers(factor, allowed int) error {
 		}
 	}
 	if factor > max(staying, allowed) {
-		return fmt.Errorf("%w: replication_factor %d, but the cluster has %s", outcome.ErrInvalid, factor, plural(staying, "broker"))
+		return fmt.Errorf("%w: replication_factor %d, but the cluster has %s", outcome.ErrInvalid, factor, api.Count(staying, "broker"))
 	}
 	return nil
 }

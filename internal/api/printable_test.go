@@ -17,3 +17,9 @@ func TestPrintable(t *testing.T) {
 		require.Equal(t, text == want, api.IsPrintable(text))
 	}
 }
+
+func TestCount(t *testing.T) {
+	require.Equal(t, "0 puts", api.Count(0, "put"))
+	require.Equal(t, "1 put", api.Count(int64(1), "put"))
+	require.Equal(t, "2 puts", api.Count(uint64(2), "put"))
+}

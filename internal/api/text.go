@@ -38,6 +38,14 @@ const NotReadyHeader = "Lockstep-Not-Ready"
 // not wait.
 func IsProbe(path string) bool { return path == "/ping" || path == "/healthz" || path == "/readyz" }
 
+// Count writes a number with its noun: 1 partition, 2 partitions.
+func Count[N int | int64 | uint64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // Printable escapes control characters and line breaks, because parts of log lines, and of the output of tools, come
 // from clients.
 func Printable(text string) string {

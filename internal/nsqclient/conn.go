@@ -147,8 +147,7 @@ func (c *Conn) ask(verb string, body []byte) ([]byte, error) {
 	return c.Response()
 }
 
-// Publish writes PUB for one message and MPUB for several. With a header, which all messages then have, it writes PUB_EXT
-// or MPUB_EXT.
+// Publish writes PUB for one message and MPUB for several; PUB_EXT or MPUB_EXT with a header, which all messages have.
 func (c *Conn) Publish(topic string, header []byte, bodies [][]byte) {
 	verb, extra := "PUB", 0
 	if len(bodies) > 1 {

@@ -295,8 +295,7 @@ type reason struct {
 func (r *reason) Error() string { return r.text }
 func (r *reason) Unwrap() error { return r.cause }
 
-// Reason explains a network error to an operator: what is wrong with the address, and what to check. The result wraps err.
-// Other errors are returned unchanged.
+// Reason explains a network error to an operator, and wraps it. Other errors are returned unchanged.
 func Reason(err error) error {
 	if text := reasonOf(err); text != "" {
 		return &reason{text, err}

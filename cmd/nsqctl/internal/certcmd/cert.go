@@ -215,8 +215,7 @@ DNS name, and is not valid for servers.`,
 	return authorityFlag(cmd, &ca)
 }
 
-// Loopback makes a certificate of 127.0.0.1 for a day, with an authority of its own: its files are in dir, and clients
-// trusts it.
+// Loopback makes a certificate of 127.0.0.1 for a day, in files of dir. clients trusts its authority.
 func Loopback(dir string) (clients *tls.Config, certFile, keyFile string, err error) {
 	ca, key, err := newAuthority("nsqctl", day)
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -32,8 +33,7 @@ func VersionLine() string {
 	return fmt.Sprintf("%s, speaks NSQ %s", api.ReadBuild().Describe(metadata.Level), api.Version)
 }
 
-// NewRoot returns the command that has these commands and profile, and the flags of every command. The flags set up
-// t before a command runs.
+// NewRoot returns the root of these commands and of profile. Its flags, which all commands have, set up t.
 func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "nsqctl",
@@ -46,7 +46,7 @@ func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	f.StringSliceVar(&t.TCP, "nsqd-tcp-address", []string{tcpAddress}, "TCP address of a broker; may be repeated, the next is used when one fails")
 	f.StringSliceVar(&t.Addresses, "nsqd-http-address", []string{HTTPAddress}, "HTTP address of any broker, with TLS its HTTPS address ("+httpsAddress+"); may be repeated, the next is asked when one does not answer")
 	f.StringVarP(&t.Output, "output", "o", "text", "text (or table), wide, json or yaml")
-	f.String("profile", "", "profile to use (nsqctl profile); empty: the one that \"profile use\" chose")
+	f.String("profile", "", "profile to use (nsqctl profile); empty: as \"profile use\" chose")
 	t.Security.flags(f)
 	root.AddCommand(append(commands, newProfile(t))...)
 	root.SetVersionTemplate("nsqctl: {{.Version}}\n")
@@ -123,8 +123,7 @@ func argumentsOf(use string) cobra.PositionalArgs {
 	return cobra.RangeArgs(least, most)
 }
 
-// completeNames completes the arguments of a command that its usage calls TOPIC, CHANNEL or BROKER.
-// Other arguments are completed as files.
+// completeNames completes arguments that the usage calls TOPIC, CHANNEL or BROKER; others are completed as files.
 func (t *Target) completeNames(cmd *cobra.Command) {
 	words := strings.Fields(cmd.Use)[1:]
 	if !cmd.Runnable() || cmd.ValidArgsFunction != nil {
@@ -150,21 +149,18 @@ func (t *Target) namesOf(cmd *cobra.Command, word string, args []string) (names 
 	if t.prepare(cmd) != nil {
 		return nil, true
 	}
-	parent := cmd.Context()
-	if parent == nil {
-		parent = context.Background() // a completion runs without the context of main
-	}
+	parent := cmp.Or(cmd.Context(), context.Background()) // a completion runs without the context of main
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
 	switch {
 	case word == "TOPIC":
 		names, _ = brokerapi.List[string](ctx, &t.Client, "/topics", nil, "topics")
 		return names, true
-	case word == "CHANNEL" && len(args) > 0:
-		names, _ = brokerapi.List[string](ctx, &t.Client, "/channels", url.Values{"topic": args[:1]}, "channels")
-		return names, true
 	case word == "CHANNEL":
-		return nil, true
+		if len(args) > 0 {
+			names, _ = brokerapi.List[string](ctx, &t.Client, "/channels", url.Values{"topic": args[:1]}, "channels")
+		}
+		return names, true
 	}
 	v, _ := t.Cluster(ctx)
 	for _, b := range v.Brokers {
@@ -173,8 +169,8 @@ func (t *Target) namesOf(cmd *cobra.Command, word string, args []string) (names 
 	return names, true
 }
 
-// Request is the query of a command: its arguments under the words of its usage, and the named flags that are given or have a
-// default, with underscores.
+// Request is the query of a command: its arguments under the words of its usage, and the named flags, with underscores,
+// that are given or have a default.
 func Request(cmd *cobra.Command, args []string, flags ...string) url.Values {
 	q := url.Values{}
 	for i, word := range strings.Fields(cmd.Use)[1:] {
@@ -194,10 +190,10 @@ func Request(cmd *cobra.Command, args []string, flags ...string) url.Values {
 	return q
 }
 
-// parameters are the words of usages that the HTTP API calls otherwise.
+// parameters maps words of usages to the names of the HTTP API where they differ.
 var parameters = map[string]string{"BROKER": "node", "[BROKER]": "node", "POSITION": "to", "NUMBER": "partitions", "true|false": "order"}
 
-// noDefault are the values of flags that stand for the broker's default.
+// noDefault are the default values of flags for which the broker's own default applies.
 var noDefault = []string{"", "0", "false", "-1"}
 
 // Post returns the RunE of a command that only makes a change (Request).
@@ -225,8 +221,7 @@ func PlanFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolP("yes", "y", false, "do not ask on a terminal")
 }
 
-// Planning reports whether a command with PlanFlags only shows its plan, and whether it asks: on a terminal, unless --yes
-// is given.
+// Planning reports whether a command with PlanFlags only shows its plan, and whether it asks: on a terminal without --yes.
 func Planning(cmd *cobra.Command, t *Target) (dry, ask bool) {
 	dry, _ = cmd.Flags().GetBool("dry-run") // declared by PlanFlags
 	yes, _ := cmd.Flags().GetBool("yes")
@@ -259,27 +254,18 @@ func Place(text string) (string, error) {
 	return text, nil
 }
 
-// Ends are the ends of the partitions that a command reads from a place.
-type Ends struct {
-	within bool
-	beyond error
-}
-
-// Note adds the end of a partition.
-func (e *Ends) Note(place string, partition int, end uint64) {
+// Beyond is the error of a place beyond the ends of all partitions that were read, by their numbers. If only some end before
+// the place, nothing is skipped; but a command that reads nothing has not done what was asked.
+func Beyond(place string, ends map[int]uint64) (beyond error) {
 	p, _ := api.ParsePlace(place) // the broker has read it
-	err := p.Beyond(uint16(partition), ident.Sequence(end))
-	e.within = e.within || err == nil
-	e.beyond = cmp.Or(e.beyond, err)
-}
-
-// Err is the error of a place beyond the ends of all partitions that were read. If only some partitions end before the
-// place, nothing is skipped; but a command that reads nothing has not done what was asked.
-func (e *Ends) Err() error {
-	if e.within {
-		return nil
+	for _, n := range slices.Sorted(maps.Keys(ends)) {
+		err := p.Beyond(uint16(n), ident.Sequence(ends[n]))
+		if err == nil {
+			return nil
+		}
+		beyond = cmp.Or(beyond, err)
 	}
-	return e.beyond
+	return beyond
 }
 
 // The exit codes. "cluster health" has its own for 1 and 2: degraded and unsafe.
@@ -311,7 +297,8 @@ func (e ExitError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e ExitError) Unwrap() error { return e.Err }
 
-// EndUnless is the error of a command that has printed its answer: err, or unless it is good the exit code without a text.
+// EndUnless returns the error of a command that has printed its answer: err if that is not nil; otherwise the exit code
+// without a text, unless the answer is good.
 func EndUnless(good bool, code int, err error) error {
 	if err != nil || good {
 		return err

@@ -28,9 +28,3 @@ func TestTheUsageCountsTheArguments(t *testing.T) {
 		require.Equal(t, accepted, got, use)
 	}
 }
-
-func TestCount(t *testing.T) {
-	require.Equal(t, "0 puts", Count(0, "put"))
-	require.Equal(t, "1 put", Count(int64(1), "put"))
-	require.Equal(t, "2 puts", Count(uint64(2), "put"))
-}

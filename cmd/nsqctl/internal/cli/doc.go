@@ -3,7 +3,7 @@
 // names.
 //
 // It has no command of its own but "profile", sends no request that changes something, and imports no other
-// package of commands: those import it, and export a constructor for each command.
+// package of commands: those import it, and export their commands.
 //
 // # Invariants
 //

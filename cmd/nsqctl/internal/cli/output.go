@@ -187,8 +187,7 @@ func plain(v any) any {
 	return v
 }
 
-// Print prints v as JSON, or as the text that text writes; tabs separate the columns of its tables. The output reports its
-// own errors.
+// Print prints v as JSON, or what text writes, in which tabs separate columns. The output reports its own errors.
 func Print(cmd *cobra.Command, t *Target, v any, text func(w io.Writer)) error {
 	if t.Output == "json" {
 		return PrintJSON(cmd.OutOrStdout(), v)
@@ -220,8 +219,7 @@ func ShowList[E any](t *Target, path, field string, text func(w io.Writer, list 
 	}
 }
 
-// ShowConsole prints an answer of the console. Unless it prints JSON, it names the brokers that did not answer on
-// standard error.
+// ShowConsole prints an answer of the console. Before text it names the brokers that did not answer on standard error.
 func ShowConsole[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text func(w io.Writer, answer T)) error {
 	var raw json.RawMessage
 	var answer T
@@ -248,8 +246,12 @@ func Known[T any](v *T, format string) string {
 	return fmt.Sprintf(format, *v)
 }
 
-// Size writes bytes.
-func Size(n float64) string {
+// Size writes a number of bytes that may be unknown.
+func Size[N int64 | float64](bytes *N) string {
+	if bytes == nil {
+		return "unknown"
+	}
+	n := float64(*bytes)
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	i := 0
 	for n >= 1024 && i < len(units)-1 {
@@ -268,11 +270,6 @@ func Mark(so bool, text string) string {
 		return text
 	}
 	return ""
-}
-
-// Count writes a number with its noun: 1 partition, 2 partitions.
-func Count[N int | int64 | uint64](n N, noun string) string {
-	return fmt.Sprintf("%d %s%s", n, noun, Mark(n != 1, "s"))
 }
 
 // Names returns the names of brokers, separated by commas.

@@ -119,8 +119,7 @@ type StateFile struct {
 	savedAt time.Time
 }
 
-// LoadState reads a state file into v, unless there is none yet. valid reports whether v is a state of the command;
-// otherwise the error is about.
+// LoadState reads a state file into v, if it exists. If v is not valid then, the error is "NAME is not ABOUT".
 func LoadState(name string, v any, valid func() bool, about string) (StateFile, error) {
 	f := StateFile{name: name}
 	text, err := os.ReadFile(name)

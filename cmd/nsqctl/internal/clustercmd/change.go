@@ -103,7 +103,7 @@ func printPlan(w io.Writer, p api.Plan, wide bool) {
 			leaders++
 		}
 	}
-	fmt.Fprintf(w, "plan: changes %s, copies %s, moves %s\n\n", cli.Count(len(p.Steps), "partition"), cli.Count(copies, "replica"), cli.Count(leaders, "leadership"))
+	fmt.Fprintf(w, "plan: changes %s, copies %s, moves %s\n\n", api.Count(len(p.Steps), "partition"), api.Count(copies, "replica"), api.Count(leaders, "leadership"))
 	fmt.Fprintln(w, "BROKER\tREPLICAS\tAFTER\tLEADS\tAFTER")
 	for _, b := range p.Brokers {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", b.Broker, b.Replicas, b.ReplicasAfter, b.Leads, b.LeadsAfter)
@@ -225,7 +225,7 @@ func lacks(t api.TopicView, p api.PartitionView) string {
 	case len(p.Target) > 0:
 		return fmt.Sprintf("moves from %s to %s", cli.Names(p.Replicas), cli.Names(p.Target))
 	case len(p.Replicas) != t.ReplicationFactor:
-		return fmt.Sprintf("has %s, its target is %d", cli.Count(len(p.Replicas), "replica"), t.ReplicationFactor)
+		return fmt.Sprintf("has %s, its target is %d", api.Count(len(p.Replicas), "replica"), t.ReplicationFactor)
 	case p.MinInSync != t.MinInSync:
 		return fmt.Sprintf("has min_in_sync %d, its target is %d", p.MinInSync, t.MinInSync)
 	}
@@ -247,7 +247,7 @@ func replicasOn(broker string) openSteps {
 				return ""
 			case t.ReplicationFactor > staying:
 				return fmt.Sprintf("cannot be moved to another broker: its replication factor is %d, and only %s would remain; "+
-					"add a broker, or lower it with `nsqctl topic replication`", t.ReplicationFactor, cli.Count(staying, "broker"))
+					"add a broker, or lower it with `nsqctl topic replication`", t.ReplicationFactor, api.Count(staying, "broker"))
 			}
 			return cmp.Or(lacks(t, p), "is on "+broker)
 		})

@@ -144,8 +144,7 @@ func printStatus(w io.Writer, v api.ClusterView, wide bool) {
 	PrintTopics(w, v, v.Topics, wide)
 }
 
-// PrintTopics prints a line for each partition. The ends are unknown while its leader is dead or does not answer:
-// only a leader reports them.
+// PrintTopics prints a line for each partition. Only its leader reports the ends: without its answer they are unknown.
 func PrintTopics(w io.Writer, v api.ClusterView, topics []api.TopicView, wide bool) {
 	fmt.Fprintln(w, "TOPIC\tPARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC\tCOMMITTED\tEND\t"+cli.Mark(wide, "MIN IN SYNC\tTARGET\t"))
 	alive := map[ident.Node]bool{}
@@ -185,10 +184,7 @@ their partitions. The quotas of users are in "nsqctl user list".`,
 				of string
 				api.LimitView
 			}{{"topics", v.Topics}, {"partitions", v.Partitions}, {"channels of a topic", v.Channels}} {
-				limit := "-"
-				if l.Limit > 0 {
-					limit = fmt.Sprint(l.Limit)
-				}
+				limit := cmp.Or(cli.Mark(l.Limit > 0, fmt.Sprint(l.Limit)), "-")
 				fmt.Fprintf(w, "%s\t%d\t%s\n", l.of, l.Used, limit)
 			}
 		}),
@@ -216,10 +212,7 @@ Kinds:` + strings.Join(events.Kinds(), ", ") + `.`,
 					fmt.Fprintln(cmd.ErrOrStderr(), "older events are missing: -n, or a shorter --since")
 				}
 				for _, e := range slices.Backward(v.Events) {
-					by := ""
-					if e.Identity != "" {
-						by = fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result) // the text begins with the user
-					}
+					by := cli.Mark(e.Identity != "", fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result)) // the text begins with the user
 					fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", time.UnixMilli(e.TimeMS).Format(time.RFC3339), e.Kind, e.State, api.Printable(e.Text), by)
 				}
 			})
@@ -304,6 +297,12 @@ func undrained(broker string, replicas bool) openSteps {
 
 func newInvite(t *cli.Target) *cobra.Command {
 	var withdraw bool
+	list := cli.Show(t, "/v1/cluster/invite", func(w io.Writer, v httpapi.InvitationsView) {
+		fmt.Fprintln(w, "BROKER\tMAY JOIN UNTIL")
+		for _, i := range v.Invitations {
+			fmt.Fprintf(w, "%s\t%s\n", i.Node, i.Until.Local().Format(time.DateTime))
+		}
+	})
 	cmd := &cobra.Command{
 		Use:   "invite [BROKER]",
 		Short: "let a further broker join the cluster",
@@ -323,7 +322,7 @@ itself and the current brokers in --join, or in --etcd-initial-cluster. The invi
 			if cmd.Flags().Changed("for") || cmd.Flags().Changed("withdraw") {
 				return cli.Usage("--for and --withdraw need the name of a broker")
 			}
-			return cli.Show(t, "/v1/cluster/invite", printInvitations)(cmd, args)
+			return list(cmd, args)
 		}
 		query := cli.Request(cmd, args, "for")
 		if withdraw {
@@ -342,13 +341,6 @@ itself and the current brokers in --join, or in --etcd-initial-cluster. The invi
 		})
 	}
 	return cmd
-}
-
-func printInvitations(w io.Writer, v httpapi.InvitationsView) {
-	fmt.Fprintln(w, "BROKER\tMAY JOIN UNTIL")
-	for _, i := range v.Invitations {
-		fmt.Fprintf(w, "%s\t%s\n", i.Node, i.Until.Local().Format(time.DateTime))
-	}
 }
 
 func newBrokerList(t *cli.Target) *cobra.Command {
@@ -385,12 +377,8 @@ func printBrokers(w io.Writer, list []console.Broker) {
 			refused += b.Refused[why]
 			refusals += fmt.Sprintf("%s\t%.0f\t%s\n", b.Name, b.Refused[why], why)
 		}
-		free := "unknown"
-		if b.DiskFreeBytes != nil {
-			free = cli.Size(float64(*b.DiskFreeBytes))
-		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\t%s\n",
-			cli.Known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), behind, refused, b.Connections, cli.Size(float64(b.DiskDataBytes)), free, b.Etcd)
+			cli.Known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), behind, refused, b.Connections, cli.Size(&b.DiskDataBytes), cli.Size(b.DiskFreeBytes), b.Etcd)
 	}
 	if refusals != "" {
 		fmt.Fprint(w, "\nBROKER\tPUTS\tNOT ANSWERED OK BECAUSE\n", refusals)
@@ -417,7 +405,7 @@ func brokerState(b console.Broker) string {
 	return "alive"
 }
 
-// latency writes milliseconds; without a put in the last step there are none.
+// latency writes milliseconds; "-" if the last step had no put.
 func latency(ms *float64) string {
 	if ms == nil {
 		return "-"

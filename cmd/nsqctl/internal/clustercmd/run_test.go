@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	healthTimeout = wait.Limit // no broker of these tests is silent
+	healthTimeout = wait.Limit // no broker is silent in the tests
 	m.Run()
 }
 

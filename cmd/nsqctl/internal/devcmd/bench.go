@@ -1,8 +1,6 @@
 package devcmd
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -195,7 +193,7 @@ func (o *benchOptions) choose() ([]bench.Workload, error) {
 	return bench.Choose(o.workloads)
 }
 
-// cleanup ends what a run has started, the last first.
+// cleanup undoes what a run has started, in reverse order.
 type cleanup []func()
 
 func (c *cleanup) run() {
@@ -326,8 +324,7 @@ func (s *subject) grant(ctx context.Context, name string, rights url.Values) err
 	return err
 }
 
-// subject is the measured system: the brokers of a cluster, or one other broker. Without HTTP
-// addresses only the NSQ protocol is used.
+// subject is the measured system: a cluster, or one other broker, without HTTP addresses by the NSQ protocol alone.
 type subject struct {
 	from   *cli.Target // Security settings; nil: plain text
 	label  string
@@ -418,8 +415,7 @@ func (s *subject) create(ctx context.Context, topics []string, partitions int) e
 
 const idlePartitions = 100 // the number of partitions of one topic of the idle workload
 
-// idle creates partitions and measures their CPU time and memory without traffic. A broker
-// without partitions has no row.
+// idle measures the CPU time and memory of partitions without traffic. A broker without partitions has no row.
 func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, progress func(int)) error {
 	if s.isLockstep(ctx) != nil || len(row.Runs) > 0 {
 		return nil
@@ -509,10 +505,9 @@ func (s *subject) syncs(ctx context.Context) (total int64) {
 		if err != nil {
 			continue
 		}
-		lines := bufio.NewScanner(bytes.NewReader(body))
-		for lines.Scan() {
-			if rest, ok := strings.CutPrefix(lines.Text(), "lockstep_journal_syncs_total "); ok {
-				n, _ := strconv.ParseFloat(rest, 64)
+		for line := range strings.Lines(string(body)) {
+			if rest, ok := strings.CutPrefix(line, "lockstep_journal_syncs_total "); ok {
+				n, _ := strconv.ParseFloat(strings.TrimSpace(rest), 64)
 				total += int64(n)
 			}
 		}

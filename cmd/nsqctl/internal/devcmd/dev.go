@@ -17,6 +17,7 @@
 package devcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,8 +119,7 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	return c.StopAll(stopTimeout)
 }
 
-// watchBrokers prints the brokers that end or are started again, until ctx ends. A
-// broker that has ended leaves no zombie.
+// watchBrokers prints the brokers that end, without leaving zombies, or are started again, until ctx ends.
 func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 	for {
 		ended, started, err := c.Look()
@@ -381,27 +381,23 @@ func startBrokers(cmd *cobra.Command, c *devcluster.Cluster, names []string) err
 		}
 	}
 	if cmd.Flags().Changed("wait") {
-		ctx := cmd.Context()
-		if limit, _ := cmd.Flags().GetDuration("wait"); limit > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, limit)
-			defer cancel()
-		}
+		limit, _ := cmd.Flags().GetDuration("wait") // 0: no limit
+		ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(limit, math.MaxInt64))
+		defer cancel()
 		if err := awaitReady(ctx, cmd.ErrOrStderr(), c, names...); err != nil {
 			return err
 		}
-		fmt.Fprintln(out, "ready")
-		return nil
+	} else {
+		brief, cancel := context.WithTimeout(cmd.Context(), sayAfter)
+		defer cancel()
+		if c.Ready(brief, names...) != nil {
+			for _, line := range missing(c, names) {
+				fmt.Fprintln(out, line)
+			}
+			return nil
+		}
 	}
-	brief, cancel := context.WithTimeout(cmd.Context(), sayAfter)
-	defer cancel()
-	if c.Ready(brief, names...) == nil {
-		fmt.Fprintln(out, "ready")
-		return nil
-	}
-	for _, line := range missing(c, names) {
-		fmt.Fprintln(out, line)
-	}
+	fmt.Fprintln(out, "ready")
 	return nil
 }
 

@@ -46,7 +46,7 @@ func TestDevVerbsRequireNames(t *testing.T) {
 	require.ErrorContains(t, err, "n1 was never started")
 }
 
-// "dev kil n2" starts no cluster over the one that runs in the directory.
+// "dev kil n2" starts no second cluster in the directory of a running one.
 func TestDevRefusesUnknownVerbs(t *testing.T) {
 	dir := t.TempDir()
 	root := newRoot()

@@ -22,6 +22,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/commitlog"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/journal"
@@ -53,7 +54,7 @@ the file and the entry, and the last one of a file has its counts.`,
 				return err
 			}
 			if damaged > 0 {
-				return errors.New(cli.Count(damaged, "damaged place"))
+				return errors.New(api.Count(damaged, "damaged place"))
 			}
 			return nil
 		},
@@ -131,7 +132,7 @@ func (p *printer) damage(from, to int, err error) {
 }
 
 func (p *printer) batch(indent string, b queue.Batch) {
-	kind := cli.Count(int(b.Count), "message")
+	kind := api.Count(int(b.Count), "message")
 	if b.Control != 0 {
 		kind = fmt.Sprintf("control %d", b.Control)
 	}
@@ -140,8 +141,7 @@ func (p *printer) batch(indent string, b queue.Batch) {
 		time.Unix(0, b.Time).UTC().Format(time.RFC3339Nano), b.Request.Producer, b.Request.N)
 }
 
-// segment prints batches. After damage it continues at the next bytes that are a batch and
-// whose offset matches their place.
+// segment prints batches. After damage it continues at the next batch whose offset matches its place.
 func (p *printer) segment(data []byte, base ident.Offset) {
 	for at := 0; at < len(data); {
 		b, n, err := placed(data[at:], base, at)

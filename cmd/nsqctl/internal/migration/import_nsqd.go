@@ -153,8 +153,7 @@ func (o *importing) notes() {
 	}
 }
 
-// prepare checks the state file against the data path and the cluster, and creates all topics and channels before
-// the first message.
+// prepare checks the state file against data path and cluster, and creates all topics and channels before any message.
 func (o *importing) prepare(ctx context.Context) error {
 	if err := o.state.unchanged(o.path); err != nil {
 		return fmt.Errorf("%s: %w", o.stateFile, err)
@@ -208,8 +207,7 @@ func (o *importing) withinGrowthWait(ctx context.Context, judge func(api.Cluster
 	}
 }
 
-// pauseOnce pauses a topic or channel that the stock nsqd has paused. It does so only once, because an operator may unpause
-// it later.
+// pauseOnce pauses a topic or channel that the stock nsqd has paused, only once: an operator may unpause it later.
 func (o *importing) pauseOnce(ctx context.Context, topic, channel string, paused bool) error {
 	key := partKey(topic, channel, channel == "")
 	if !paused || o.state.Paused[key] {
@@ -278,17 +276,6 @@ func (p part) name() string {
 	return fmt.Sprintf("topic %s, channel %s", p.topic, p.channel)
 }
 
-func (o *importing) damaged(r *stockdata.Reader, report bool) {
-	if !report {
-		return
-	}
-	o.reporter.Clear()
-	o.damage = append(o.damage, r.Damage...)
-	for _, d := range r.Damage {
-		fmt.Fprintf(o.cmd.ErrOrStderr(), "left out, as nsqd does: %s\n", d)
-	}
-}
-
 // part publishes what the state file has not counted yet, or only counts the messages. The counts include earlier runs.
 func (o *importing) part(ctx context.Context, p part, report bool) (read, published int64, err error) {
 	done := &partProgress{Position: p.queue.Start()}
@@ -312,8 +299,12 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 		stop()
 		err = cmp.Or(err, <-reading, b.failed, o.state.save())
 	}
-	if err == nil {
-		o.damaged(r, report)
+	if err == nil && report {
+		o.reporter.Clear()
+		o.damage = append(o.damage, r.Damage...)
+		for _, d := range r.Damage {
+			fmt.Fprintf(o.cmd.ErrOrStderr(), "left out, as nsqd does: %s\n", d)
+		}
 	}
 	return began + b.read, done.Published, err
 }
@@ -495,8 +486,7 @@ func loadImport(name string) (*importProgress, error) {
 
 func (s *importProgress) save() error { return s.file.Save(s) }
 
-// unchanged reports an error if an nsqd has changed the data path since the import began, and
-// records it at the beginning.
+// unchanged records the data path at the beginning, and later returns an error if an nsqd has changed it.
 func (s *importProgress) unchanged(p *stockdata.Path) error {
 	now := map[string]string{}
 	for _, topic := range p.Topics {
@@ -552,8 +542,7 @@ func (s *importProgress) growth(topic string, v api.ClusterView) (int64, error) 
 	return n - before.Messages, err
 }
 
-// messagesOf is the number of messages that a topic has had; errNotKnown if the leader of a partition did not
-// report its own.
+// messagesOf is the number of messages that a topic has had; errNotKnown if the leader of a partition did not report.
 func messagesOf(x api.TopicView) (n int64, err error) {
 	for _, p := range x.Partitions {
 		if p.EndsUnknown {

@@ -110,8 +110,7 @@ type migrationStatus struct {
 	Next      string             `json:"next"`
 }
 
-// migrationChannel is a channel of the stock cluster, over all its nsqds. Channel "" stands for the
-// messages that no channel has received.
+// migrationChannel is a channel over all stock nsqds; "" stands for the messages that no channel has received.
 type migrationChannel struct {
 	Topic     string `json:"topic"`
 	Channel   string `json:"channel,omitempty"`
@@ -224,11 +223,11 @@ func (s *migrationStatus) next() string {
 	case s.Missing > 0, s.Left > 0 && !s.Bridged:
 		return "nsqctl migrate run: it creates the channels in Lockstep and moves the messages"
 	case s.Consumers > 0:
-		return fmt.Sprintf("move the consumers: %s left", cli.Count(s.Consumers, "connection"))
+		return fmt.Sprintf("move the consumers: %s left", api.Count(s.Consumers, "connection"))
 	case len(s.Producers) > 0:
-		return fmt.Sprintf("move the producers: %s left", cli.Count(len(s.Producers), "connection"))
+		return fmt.Sprintf("move the producers: %s left", api.Count(len(s.Producers), "connection"))
 	case s.Left > 0:
-		return fmt.Sprintf("wait: %s left", cli.Count(s.Left, "message"))
+		return fmt.Sprintf("wait: %s left", api.Count(s.Left, "message"))
 	}
 	return "nothing is left: stop the nsqds when producers no longer use their HTTP API"
 }
@@ -327,9 +326,9 @@ func (o *migrating) run(cmd *cobra.Command) error {
 	answer := map[string]any{"moved": moved, "unanswered": unanswered, "repeated": repeated, "drained": drained}
 	return errors.Join(err, cli.Print(cmd, o.t, answer, func(w io.Writer) {
 		fmt.Fprintf(w, "%s moved in %s; %s had no answer at the end and may be stored twice",
-			cli.Count(moved, "message"), time.Since(o.began).Round(time.Millisecond), cli.Count(unanswered, "put"))
+			api.Count(moved, "message"), time.Since(o.began).Round(time.Millisecond), api.Count(unanswered, "put"))
 		if repeated > 0 {
-			fmt.Fprintf(w, "; not published again, because it came again before the OK: %s", cli.Count(repeated, "message"))
+			fmt.Fprintf(w, "; not published again, because it came again before the OK: %s", api.Count(repeated, "message"))
 		}
 		fmt.Fprintln(w, cli.Mark(drained, "; nothing is left"))
 	}))
@@ -407,7 +406,7 @@ func (o *migrating) refresh(ctx context.Context) error {
 	o.received = received
 	o.reporter.Progress(func() string {
 		moved, _ := o.counts()
-		return fmt.Sprintf("%s, %s moved, %d left", cli.Count(len(o.bridges), "channel"), cli.Count(moved, "message"), left)
+		return fmt.Sprintf("%s, %s moved, %d left", api.Count(len(o.bridges), "channel"), api.Count(moved, "message"), left)
 	})
 	return errors.Join(failed...)
 }
@@ -440,7 +439,7 @@ func (o *migrating) create(ctx context.Context, c *stockCluster, topic string) e
 }
 
 func (o *migrating) connect(ctx context.Context, c *stockCluster, n stockNode, t api.TopicStats) error {
-	channels := slices.Clone(c.expected(t.TopicName, n))
+	channels := slices.Clone(c.expected(t))
 	if o.unread && !slices.ContainsFunc(c.Channels[t.TopicName], func(name string) bool { return name != unreadChannel }) {
 		channels = []string{unreadChannel}
 	}

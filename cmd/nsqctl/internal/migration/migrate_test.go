@@ -36,7 +36,7 @@ func TestMigrationErrors(t *testing.T) {
 	}
 }
 
-// TestSavedPosition: the position is behind the messages that were all answered, whatever the order of the answers.
+// TestSavedPosition: the position is behind the messages that were all answered, in any order.
 func TestSavedPosition(t *testing.T) {
 	done := &partProgress{}
 	b := &backlog{progress: done, early: map[int64]stockdata.Position{}, after: func() error { return nil }}

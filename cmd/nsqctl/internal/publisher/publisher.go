@@ -33,7 +33,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/nsqclient"
@@ -56,8 +56,7 @@ const (
 	maxLine = 66_977_792
 )
 
-// Forever is the Options.Retry of a run that ends only with its context, its input, or a refusal
-// that every broker would repeat.
+// Forever is the Options.Retry of a run that ends only with its context, its input, or a permanent refusal.
 const Forever time.Duration = math.MaxInt64
 
 // Options are the settings of a run.
@@ -89,8 +88,7 @@ type Message struct {
 	Topic  string
 	Header []byte // a JSON object: the message goes with PUB_EXT; nil: without a header
 	Body   []byte
-	// Stored is called by the goroutine of Send when the broker has answered OK; it must not
-	// block. nil: nothing is called.
+	// Stored is called by the goroutine of Send when the broker has answered OK, and must not block. nil: no call.
 	Stored func()
 	taken  func() // called when the message is part of a put; nil: nothing is called
 }
@@ -168,8 +166,7 @@ func (p *publisher) run(ctx context.Context, in <-chan Message) error {
 	return nil
 }
 
-// readLines reads the input ahead. Its goroutine ends with the input; if it waits for a
-// terminal it ends with the process.
+// readLines reads the input ahead. Its goroutine ends with the input, or with the process if it waits for a terminal.
 func readLines(ctx context.Context, topic string, in io.Reader) (lines chan Message, failed chan error) {
 	lines, failed = make(chan Message, linesAhead), make(chan error, 1)
 	ahead := make(chan struct{}, chunksAhead)
@@ -417,7 +414,7 @@ func (p *publisher) lost(ctx context.Context, cause error) error {
 	}
 	if n := len(p.sent); n > 0 {
 		p.totals.InDoubt += int64(n)
-		p.report("%s: %v; in doubt: %s without an answer, published again and possibly stored twice", p.address(), cause, cli.Count(n, "put"))
+		p.report("%s: %v; in doubt: %s without an answer, published again and possibly stored twice", p.address(), cause, api.Count(n, "put"))
 		if p.over(p.sent[0]) {
 			return p.gaveUp(p.sent[0], fmt.Errorf("%s: %w", p.address(), cause))
 		}
@@ -523,10 +520,10 @@ func (p *publisher) interrupted() error {
 	}
 	text := "interrupted"
 	if n := len(p.sent); n > 0 {
-		text += fmt.Sprintf("; %s without an answer may be stored", cli.Count(n, "put"))
+		text += fmt.Sprintf("; %s without an answer may be stored", api.Count(n, "put"))
 	}
 	if n := len(p.again); n > 0 {
-		text += fmt.Sprintf("; last refused: %s", cli.Count(n, "put"))
+		text += fmt.Sprintf("; last refused: %s", api.Count(n, "put"))
 	}
 	return errors.New(text)
 }

@@ -7,17 +7,16 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -68,7 +67,7 @@ is used again.`,
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), `%s is the only member now; it has %s. A copy of its earlier state: %s
 Start it with its usual settings, then the others with empty data paths.
-`, s.node, cli.Count(topics, "topic"), copied)
+`, s.node, api.Count(topics, "topic"), copied)
 		return nil
 	})
 }
@@ -210,19 +209,17 @@ func (s stopped) forceNewCluster(ctx context.Context, dir string, raise int) (to
 
 // raiseRevision writes one key n times, which raises the revision by n. The key remains, as a part of the record.
 func raiseRevision(ctx context.Context, store metadata.Store, key string, n int) error {
-	var failed atomic.Pointer[error]
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	concurrency.Each(n, raisers, func(int) {
-		if failed.Load() != nil {
+		if ctx.Err() != nil {
 			return
 		}
 		if _, _, err := store.Txn(ctx, nil, []metadata.Put{{Key: key, Value: []byte("{}")}}); err != nil {
-			failed.CompareAndSwap(nil, &err)
+			cancel(fmt.Errorf("raise the revision: %w", err))
 		}
 	})
-	if err := failed.Load(); err != nil {
-		return fmt.Errorf("raise the revision: %w", *err)
-	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // freeLoopback returns an address on which no process listens: etcd cannot choose one.

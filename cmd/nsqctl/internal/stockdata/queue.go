@@ -60,8 +60,7 @@ func (d Damage) String() string {
 	return fmt.Sprintf("%s, offset %d: %s (%d bytes left out)", d.File, d.Offset, d.Why, d.Bytes)
 }
 
-// Depth is the number of messages according to the metadata, false without metadata. It is exact
-// if the nsqd was stopped, and not killed.
+// Depth is the number of messages in the metadata, false without metadata. It is exact unless the nsqd was killed.
 func (q *Queue) Depth() (int64, bool) {
 	if q.meta == nil {
 		return 0, len(q.files) == 0
@@ -69,8 +68,7 @@ func (q *Queue) Depth() (int64, bool) {
 	return q.meta.depth, true
 }
 
-// Overwritten reports whether a stock nsqd would overwrite the files instead of delivering their
-// messages: without metadata it starts again.
+// Overwritten reports whether a stock nsqd would overwrite the files: without metadata it begins a new queue.
 func (q *Queue) Overwritten() bool { return q.meta == nil && len(q.files) > 0 }
 
 // Fingerprint changes when an nsqd writes to the queue or reads from it.
@@ -220,8 +218,7 @@ func (r *Reader) nextFile() {
 	r.at = Position{File: r.at.File + 1}
 }
 
-// record reads one record of a file with the given number of bytes left. The reason is not empty
-// if no record can begin here.
+// record reads one record of a file with so many bytes left. why is not empty if no record can begin here.
 func (r *Reader) record(left int64) (record []byte, why string, err error) {
 	if left < 4 {
 		return nil, "the record is cut off", nil
@@ -355,7 +352,7 @@ func fork(dir string) bool {
 	return false
 }
 
-// add adds the durable ones of nsqd.dat, with their channels, to a list. A stock nsqd leaves out invalid names, too.
+// add adds the durable topics or channels of nsqd.dat to a list. A stock nsqd leaves out invalid names, too.
 func add(list *[]Source, dir, prefix string, all []listed) {
 	for _, l := range all {
 		if api.ValidName(l.Name) && !strings.HasSuffix(l.Name, api.EphemeralSuffix) {
@@ -366,7 +363,7 @@ func add(list *[]Source, dir, prefix string, all []listed) {
 	}
 }
 
-// source returns the one with a name of a list. A new one counts as unlisted. The name of its queue has the prefix.
+// source finds a topic or channel in a list, or adds it as unlisted. The name of its queue begins with the prefix.
 func source(list *[]Source, dir, prefix, name string) *Source {
 	at, found := slices.BinarySearchFunc(*list, name, func(s Source, name string) int { return strings.Compare(s.Name, name) })
 	if !found {

@@ -18,7 +18,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// maxMessage and fileBytes are the limits of the queues of these tests.
+// maxMessage and fileBytes are the limits of the tests' queues.
 const (
 	maxMessage = 400
 	fileBytes  = 2000

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,8 +106,7 @@ func (p *copier) view() copierView {
 	return copierView{p.Next, p.Mark, p.doubts, p.comparing, p.mixed, p.Next > 0 || p.high > 0}
 }
 
-// skipTo leaves out the messages of the source below a sequence: they are gone, or not wanted. mark identifies
-// the source's log up to there.
+// skipTo leaves out the messages of the source below a sequence. mark identifies the source's log up to there.
 func (p *copier) skipTo(next uint64, mark string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,8 +115,7 @@ func (p *copier) skipTo(next uint64, mark string) {
 	}
 }
 
-// finished is what a channel of the source has finished in the partition: every message below Below, but those
-// in Except.
+// finished is what a channel of the source has finished in the partition: all messages below Below but those in Except.
 type finished struct {
 	Below  uint64
 	Except []uint64 // sorted
@@ -193,8 +192,7 @@ func (p *copier) forget(below uint64) {
 	maps.DeleteFunc(p.only, func(at uint64, _ string) bool { return at < below })
 }
 
-// has reports whether the target has a copy of a message, for one channel alone if it is named. Messages are asked for in the
-// order of the source.
+// has reports whether the target has a copy of a message, for one channel alone if named; called in the source's order.
 func (p *copier) has(m *msgstream.Message, channel string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,8 +218,7 @@ func (p *copier) matchLocked(sequence uint64, timeNS int64) bool {
 	return there
 }
 
-// resume reads the target's log from the last known place to its end. The error is errWentBack if the target has lost
-// copies.
+// resume reads the target's log from the last known place on; errWentBack if the target has lost copies.
 func (p *copier) resume(ctx context.Context) error {
 	if err := p.verify(ctx); err != nil {
 		return err
@@ -241,10 +238,7 @@ func (p *copier) scan(ctx context.Context, to uint64) error {
 		if err != nil {
 			return err
 		}
-		end := to
-		if to == 0 {
-			end = page.End
-		}
+		end := cmp.Or(to, page.End)
 		for i := range page.Messages {
 			if m := &page.Messages[i]; m.Sequence >= from && m.Sequence < end {
 				if err := p.note(ctx, leader, m); err != nil {
@@ -359,8 +353,7 @@ func (p *copier) missing(messages []msgstream.Message, channel string) []msgstre
 	return slices.DeleteFunc(slices.Clone(messages), func(m msgstream.Message) bool { return p.hasLocked(&m, channel) })
 }
 
-// put publishes messages. earlier: the target has an earlier put that begins with the same message, and its
-// messages are noted.
+// put publishes messages. earlier: the target has an earlier put with the same first message, and it was noted.
 func (p *copier) put(ctx context.Context, messages []msgstream.Message, channel string) (earlier bool, err error) {
 	body, origins, err := p.encode(messages, channel)
 	if err != nil {
@@ -438,8 +431,7 @@ func (p *copier) post(ctx context.Context, try int, body []byte) (v appended, er
 	return v, nil
 }
 
-// stored notes a put that is committed. Messages before it that were not read yet come from others,
-// or from an earlier attempt.
+// stored notes a committed put. Unread messages before it come from others, or from an earlier attempt.
 func (p *copier) stored(ctx context.Context, first uint64, origins []msgstream.Origin) error {
 	if first < p.End { // it has lost messages there
 		return errWentBack
@@ -504,8 +496,7 @@ func (p *copier) find(ctx context.Context, origins []msgstream.Origin) (bool, er
 // gone reports whether the topic of a request does not exist, or was created again under the same name.
 func gone(err error) bool { return brokerapi.Status(err) == http.StatusNotFound }
 
-// inDoubt reports whether a failed put may be stored: all but a connection that was never made and
-// an answer that says otherwise.
+// inDoubt reports whether a failed put may be stored: unless no connection was made, or an answer denies it.
 func inDoubt(err error) bool {
 	switch status := brokerapi.Status(err); {
 	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
@@ -603,8 +594,7 @@ func (p *copier) lost(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// cut forgets the copies of messages at and above a sequence of the source: it no longer has these messages, and others get
-// their sequences.
+// cut forgets the copies of messages from a sequence on: the source has lost them, and others get their sequences.
 func (p *copier) cut(sequence uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

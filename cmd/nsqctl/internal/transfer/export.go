@@ -86,12 +86,12 @@ func (o *exporting) run(cmd *cobra.Command) error {
 		}
 	} else {
 		for _, p := range end.Partitions {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d: %s, digest %s\n", o.topic, p.Partition, cli.Count(p.Messages, "message"), p.Digest)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d: %s, digest %s\n", o.topic, p.Partition, api.Count(p.Messages, "message"), p.Digest)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s of bodies\n", cli.Count(end.Messages, "message"), cli.Count(end.BodyBytes, "byte"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s of bodies\n", api.Count(end.Messages, "message"), api.Count(end.BodyBytes, "byte"))
 	}
 	if o.missing > 0 {
-		return fmt.Errorf("retention removed %s before reading: the stream is complete without them", cli.Count(o.missing, "message"))
+		return fmt.Errorf("retention removed %s before reading: the stream is complete without them", api.Count(o.missing, "message"))
 	}
 	return nil
 }
@@ -164,16 +164,16 @@ func (o *exporting) log(n int) partitionLog {
 // info reads the first and the last message of each partition.
 func (o *exporting) info(ctx context.Context, v api.ClusterView, topic api.TopicView) (msgstream.Info, error) {
 	info := msgstream.Info{Cluster: v.Cluster, Topic: o.topic, TopicID: topic.ID, TimeNS: time.Now().UnixNano(), Build: api.ReadBuild().Version, Ordered: topic.Ordered}
-	var ends cli.Ends
+	ends := map[int]uint64{}
 	for n := range topic.Partitions {
 		page, err := o.log(n).pageWithin(ctx, o.from, 0, o.patience)
 		if err != nil {
 			return info, fmt.Errorf("%s/%d: %w", o.topic, n, err)
 		}
-		ends.Note(o.from, n, page.End)
+		ends[n] = page.End
 		info.Partitions = append(info.Partitions, msgstream.PartitionInfo{First: min(page.Next, page.End), End: page.End})
 	}
-	return info, ends.Err()
+	return info, cli.Beyond(o.from, ends)
 }
 
 func (o *exporting) partition(ctx context.Context, w *msgstream.Writer, n int, p msgstream.PartitionInfo, channels []msgstream.Channel) error {

@@ -129,7 +129,7 @@ func (o *streaming) run(cmd *cobra.Command, name string) error {
 	if !o.dry {
 		if err := o.publish(cmd.Context()); err != nil {
 			o.reporter.Clear()
-			return fmt.Errorf("%w\npublished so far: %s; the same command continues", err, cli.Count(o.report.Imported, "message"))
+			return fmt.Errorf("%w\npublished so far: %s; the same command continues", err, api.Count(o.report.Imported, "message"))
 		}
 	}
 	o.reporter.Clear()
@@ -401,12 +401,12 @@ func (o *streaming) print(w io.Writer) {
 	}
 	if o.dry {
 		fmt.Fprintf(w, "the stream is whole: %s of %s, %s; nothing is published\n",
-			cli.Count(o.end.Messages, "message"), o.info.Topic, cli.Count(len(o.channels), "channel"))
+			api.Count(o.end.Messages, "message"), o.info.Topic, api.Count(len(o.channels), "channel"))
 		return
 	}
 	for _, n := range o.report.Notes {
 		fmt.Fprintln(w, "note:", n)
 	}
-	fmt.Fprintf(w, "%s published to %s, %d were there; %s; %s\n", cli.Count(o.report.Imported, "message"), o.topic, o.report.There,
-		cli.Count(o.report.Deferred, "deferred message"), cli.Count(len(o.report.Channels), "channel"))
+	fmt.Fprintf(w, "%s published to %s, %d were there; %s; %s\n", api.Count(o.report.Imported, "message"), o.topic, o.report.There,
+		api.Count(o.report.Deferred, "deferred message"), api.Count(len(o.report.Channels), "channel"))
 }

@@ -98,15 +98,10 @@ func (m *mirrorCommand) prepare(patterns []string) error {
 }
 
 func (m *mirrorCommand) matches(topic string) bool {
-	if strings.HasSuffix(topic, "#ephemeral") {
-		return false
-	}
-	for _, p := range m.patterns {
-		if ok, _ := path.Match(p, topic); ok { // prepare has checked the patterns
-			return true
-		}
-	}
-	return false
+	return !strings.HasSuffix(topic, api.EphemeralSuffix) && slices.ContainsFunc(m.patterns, func(p string) bool {
+		ok, _ := path.Match(p, topic) // prepare has checked the patterns
+		return ok
+	})
 }
 
 // clusters reads both clusters. It refuses a source that is the target.
@@ -230,7 +225,7 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 		}
 	})
 	if lost > 0 {
-		err = errors.Join(err, fmt.Errorf("the source has lost messages of %s that were copied%s; mirror run copies what it has now", cli.Count(lost, "partition"), wentBack))
+		err = errors.Join(err, fmt.Errorf("the source has lost messages of %s that were copied%s; mirror run copies what it has now", api.Count(lost, "partition"), wentBack))
 	}
 	return err
 }
@@ -567,12 +562,12 @@ func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 		"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed,
 		"rewinds": all.rewinds, "caught_up": caughtUp,
 	}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s copied in %s; repeated without an answer: %s", cli.Count(all.copied, "message"), time.Since(o.began).Round(time.Millisecond), cli.Count(all.doubts, "put"))
+		fmt.Fprintf(w, "%s copied in %s; repeated without an answer: %s", api.Count(all.copied, "message"), time.Since(o.began).Round(time.Millisecond), api.Count(all.doubts, "put"))
 		if all.skipped > 0 {
-			fmt.Fprintf(w, "; not copied back to where it came from: %s", cli.Count(all.skipped, "message"))
+			fmt.Fprintf(w, "; not copied back to where it came from: %s", api.Count(all.skipped, "message"))
 		}
 		if all.rewinds > 0 {
-			fmt.Fprintf(w, "; a side had lost messages that were copied: %s", cli.Count(all.rewinds, "time"))
+			fmt.Fprintf(w, "; a side had lost messages that were copied: %s", api.Count(all.rewinds, "time"))
 		}
 		fmt.Fprintln(w, cli.Mark(caughtUp, "; nothing is left"))
 	}))
@@ -604,8 +599,7 @@ type mirrorProgress struct {
 	file    cli.StateFile
 }
 
-// mirrorTopic is the progress of one topic. It counts only for these two topics: one that is deleted
-// and created again has another id.
+// mirrorTopic is the progress between two topics: one that is deleted and created again has another id.
 type mirrorTopic struct {
 	SourceID   ident.TopicID     `json:"source_id"`
 	TargetID   ident.TopicID     `json:"target_id"`
@@ -626,21 +620,20 @@ type mirrorMetric struct {
 	value      func(l *mirrorLink) float64
 }
 
+const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+
 // mirrorMetrics are the metrics of a mirror; docs/guide/mirror.md lists them.
-func mirrorMetrics() []mirrorMetric {
-	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
-	return []mirrorMetric{
-		{"lag_messages", "Messages of the source that are not in the target.", gauge, func(l *mirrorLink) float64 { return float64(l.lag()) }},
-		{"lag_seconds", "Age of the first message that is not in the target, or the time since the source last answered.", gauge,
-			func(l *mirrorLink) float64 { return l.age(time.Now()).Seconds() }},
-		{"messages_total", "Messages that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.copied.Load()) }},
-		{"bytes_total", "Bytes of bodies and headers that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.bytes.Load()) }},
-		{"repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", counter,
-			func(l *mirrorLink) float64 { return float64(l.p.view().doubts) }},
-		{"missed_messages_total", "Messages that retention removed from the source before they were copied.", counter, func(l *mirrorLink) float64 { return float64(l.missed.Load()) }},
-		{"rewinds_total", "Times that the source or the target had lost messages that were copied.", counter, func(l *mirrorLink) float64 { return float64(l.rewinds.Load()) }},
-		{"returned_messages_total", "Messages that came from the target and were not copied back.", counter, func(l *mirrorLink) float64 { return float64(l.skipped.Load()) }},
-	}
+var mirrorMetrics = []mirrorMetric{
+	{"lag_messages", "Messages of the source that are not in the target.", gauge, func(l *mirrorLink) float64 { return float64(l.lag()) }},
+	{"lag_seconds", "Age of the first message that is not in the target, or the time since the source last answered.", gauge,
+		func(l *mirrorLink) float64 { return l.age(time.Now()).Seconds() }},
+	{"messages_total", "Messages that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.copied.Load()) }},
+	{"bytes_total", "Bytes of bodies and headers that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.bytes.Load()) }},
+	{"repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", counter,
+		func(l *mirrorLink) float64 { return float64(l.p.view().doubts) }},
+	{"missed_messages_total", "Messages that retention removed from the source before they were copied.", counter, func(l *mirrorLink) float64 { return float64(l.missed.Load()) }},
+	{"rewinds_total", "Times that the source or the target had lost messages that were copied.", counter, func(l *mirrorLink) float64 { return float64(l.rewinds.Load()) }},
+	{"returned_messages_total", "Messages that came from the target and were not copied back.", counter, func(l *mirrorLink) float64 { return float64(l.skipped.Load()) }},
 }
 
 // Describe implements prometheus.Collector: without links there are no metrics.
@@ -651,7 +644,7 @@ func (o *mirroring) Collect(out chan<- prometheus.Metric) {
 	o.linksMu.Lock()
 	links := slices.Collect(maps.Values(o.links))
 	o.linksMu.Unlock()
-	for _, m := range mirrorMetrics() {
+	for _, m := range mirrorMetrics {
 		desc := prometheus.NewDesc("lockstep_mirror_"+m.name, m.help, []string{"topic", "partition"}, nil)
 		for _, l := range links {
 			out <- prometheus.MustNewConstMetric(desc, m.kind, m.value(l), l.from.topic, strconv.Itoa(l.from.partition))

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
@@ -21,8 +21,7 @@ const (
 	mirrorRetry = 500 * time.Millisecond // the pause after a request that failed
 	// refusedRetry is the pause after a put that the target refuses, such as a message that is larger than it takes.
 	refusedRetry = 10 * time.Second
-	// behindReads is how often in a row the leader of the source ends before a message that was copied, until the
-	// source counts as gone back.
+	// behindReads is after how many reads in a row that end before a copied message the source counts as gone back.
 	behindReads = 3
 )
 
@@ -46,7 +45,7 @@ type mirrorLink struct {
 	end, missed      atomic.Uint64 // of the source
 	copied, bytes    atomic.Int64
 	skipped, rewinds atomic.Int64
-	oldest, answered atomic.Int64 // unix ns: of the first message that is left, 0: there is none; of the source's last answer
+	oldest, answered atomic.Int64 // unix ns: of the first message that is left, 0: nothing is left; of the source's last answer
 }
 
 func (l *mirrorLink) lag() uint64 {
@@ -54,8 +53,7 @@ func (l *mirrorLink) lag() uint64 {
 	return end - min(next, end)
 }
 
-// age is how long ago the first message that is left was published; or, if that is longer, how long the
-// source has not answered.
+// age is the age of the first message that is left, or the time since the source's last answer if that is longer.
 func (l *mirrorLink) age(now time.Time) time.Duration {
 	var age time.Duration
 	if t := l.oldest.Load(); t != 0 {
@@ -210,8 +208,7 @@ func (l *mirrorLink) targetWentBack() {
 	l.report("the target has lost messages that were copied%s; the mirror compares both logs, and copies again what is missing", wentBack)
 }
 
-// page reads the next page of the source. If the source no longer has the messages that were copied, the logs have to be
-// compared.
+// page reads the next page of the source. It requests a comparison if the source has lost messages that were copied.
 func (l *mirrorLink) page(ctx context.Context, from string, fresh bool) (page logPage, err error) {
 	for behind := 0; ; {
 		err := l.until(ctx, "the source", func() (err error) {
@@ -253,7 +250,7 @@ func (l *mirrorLink) copyPage(ctx context.Context, page logPage, fresh bool) (mo
 	at := l.p.view()
 	if page.Start > at.next && !fresh {
 		l.missed.Add(page.Start - at.next)
-		l.report("retention at the source removed %s before copying", cli.Count(page.Start-at.next, "message"))
+		l.report("retention at the source removed %s before copying", api.Count(page.Start-at.next, "message"))
 	}
 	l.end.Store(page.End)
 	l.answered.Store(time.Now().UnixNano())

@@ -70,7 +70,7 @@ func (s *segments) below(target uint64) {
 	*s = slices.DeleteFunc(*s, func(x segment) bool { return x.Target+x.Count <= target })
 }
 
-// place is where the newest copy of a message of the source is; false if there is none.
+// place is where the newest copy of a message of the source is; false without a copy.
 func (s segments) place(source uint64) (target uint64, ok bool) {
 	for i := len(s) - 1; i >= 0; i-- {
 		if source >= s[i].Source && source-s[i].Source < s[i].Count {
@@ -102,7 +102,7 @@ func (s segments) lowest() (source uint64, ok bool) {
 	return source, ok
 }
 
-// first is the first message of the target whose source is at or above a sequence; false if there is none.
+// first is the first message of the target whose source is at or above a sequence; false without one.
 func (s segments) first(source uint64) (uint64, bool) {
 	for i := range s {
 		if end := s[i].Source + s[i].Count; end > source {

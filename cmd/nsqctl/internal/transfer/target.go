@@ -79,7 +79,7 @@ func ensureCopy(ctx context.Context, c *brokerapi.Client, topic string, partitio
 		case err != nil:
 			return view, err
 		case there && len(view.Partitions) < partitions:
-			return view, fmt.Errorf("topic %s %w: %s, and %d at the source (nsqctl topic partitions)", topic, errFewerPartitions, cli.Count(len(view.Partitions), "partition"), partitions)
+			return view, fmt.Errorf("topic %s %w: %s, and %d at the source (nsqctl topic partitions)", topic, errFewerPartitions, api.Count(len(view.Partitions), "partition"), partitions)
 		case there:
 			return view, nil
 		case time.Now().After(deadline):
@@ -218,7 +218,7 @@ func limiter(perSecond, burst int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond, burst))
 }
 
-var errNoTopic = errors.New("the topic was deleted") // means that a topic does not exist
+var errNoTopic = errors.New("the topic was deleted")
 
 // partitionLog is the log of one partition, of a source or of a target. Another topic of the name is answered like one that
 // does not exist (gone).
@@ -314,8 +314,7 @@ func repeat(ctx context.Context, pause time.Duration, report func(error), try fu
 	}
 }
 
-// within repeats a request until it succeeds, a broker refuses it permanently, the topic is gone, ctx ends, or patience
-// has passed.
+// within is repeat without reports; it also ends when the topic is gone, or patience has passed.
 func within(ctx context.Context, patience time.Duration, try func() error) error {
 	for deadline := time.Now().Add(patience); ; {
 		err := try()
