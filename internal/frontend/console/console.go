@@ -33,12 +33,8 @@ const (
 	keepTableFor = 10 * time.Second
 )
 
-var (
-	// ErrBrokerNotFound means that no broker has the name.
-	ErrBrokerNotFound = errors.New("console: no broker has this name")
-	// ErrPartitionNotFound means that the topic has no partition of the number.
-	ErrPartitionNotFound = errors.New("console: the topic has no such partition")
-)
+// ErrPartitionNotFound means that the topic has no partition of the number.
+var ErrPartitionNotFound = errors.New("console: the topic has no such partition")
 
 // Cluster is the serving broker; coordinator.Broker.Console is one.
 type Cluster interface {

@@ -46,19 +46,19 @@ var consoleRoutes = []Route{
 		return a.b.Console.Brokers(q.Context()), nil
 	}, "All brokers, with their rates, latencies, disks and connections.").replies(console.Brokers{}).local(),
 	get("/v1/console/broker", access.Observe, func(a *endpoints, q *request) (any, error) {
-		return found(a.b.Console.Broker(q.Context(), ident.Node(q.text("broker"))))
+		return a.b.Console.Broker(q.Context(), ident.Node(q.text("broker")))
 	}, "A broker: its partitions, its events, and whether it may be stopped now.",
 		textArg("broker", "the broker").orMissing("MISSING_ARG_BROKER")).
 		replies(console.BrokerDetail{}).local(),
 	get("/v1/console/topics", access.Observe, reading((*request).page, (*endpoints).consoleTopics),
 		"Topics, in pages.", argsPage...).replies(console.Topics{}),
 	get("/v1/console/topic", access.Observe, func(a *endpoints, q *request) (any, error) {
-		return found(a.b.Console.Topic(q.Context(), q.topic()))
+		return a.b.Console.Topic(q.Context(), q.topic())
 	}, "A topic with its channels and partitions.", argTopic).replies(console.TopicDetail{}),
 	get("/v1/console/channels", access.Observe, reading((*request).page, (*endpoints).consoleChannels), "Channels, in pages.",
 		append([]Argument{textArg("topic", "only channels of this topic")}, argsPage...)...).replies(console.Channels{}),
 	get("/v1/console/channel", access.Observe, func(a *endpoints, q *request) (any, error) {
-		return found(a.b.Console.Channel(q.Context(), q.topic(), q.channel()))
+		return a.b.Console.Channel(q.Context(), q.topic(), q.channel())
 	},
 		"A channel: its clients, its oldest message, and its state in each partition.",
 		argTopicName, argChannel).replies(console.ChannelDetail{}),
@@ -76,17 +76,6 @@ var consoleRoutes = []Route{
 		replies(console.Series{}),
 }
 
-// found replaces the errors of brokers and partitions that do not exist.
-func found(reply any, err error) (any, error) {
-	switch {
-	case errors.Is(err, console.ErrBrokerNotFound):
-		err = fail(http.StatusNotFound, "BROKER_NOT_FOUND")
-	case errors.Is(err, console.ErrPartitionNotFound):
-		err = fail(http.StatusNotFound, "PARTITION_NOT_FOUND")
-	}
-	return reply, err
-}
-
 func (a *endpoints) consoleTopics(q *request, page console.Page) (any, error) {
 	return a.b.Console.Topics(q.Context(), page), nil
 }
@@ -96,7 +85,11 @@ func (a *endpoints) consoleChannels(q *request, page console.Page) (any, error) 
 }
 
 func (a *endpoints) consolePartition(q *request, partition int) (any, error) {
-	return found(a.b.Console.Partition(q.Context(), q.topic(), uint16(partition)))
+	reply, err := a.b.Console.Partition(q.Context(), q.topic(), uint16(partition))
+	if errors.Is(err, console.ErrPartitionNotFound) {
+		err = fail(http.StatusNotFound, "PARTITION_NOT_FOUND")
+	}
+	return reply, err
 }
 
 func readEvents(q *request) console.EventsOf {
@@ -135,7 +128,7 @@ func readSeries(q *request) console.SeriesOf {
 }
 
 func (a *endpoints) consoleSeries(q *request, of console.SeriesOf) (any, error) {
-	return found(a.b.Console.Series(q.Context(), of))
+	return a.b.Console.Series(q.Context(), of)
 }
 
 func (q *request) page() console.Page {
