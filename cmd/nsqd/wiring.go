@@ -175,7 +175,7 @@ func (p *process) lookupOptions() lookup.Options {
 			Version: api.Version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
 			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
 		},
-		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats) },
+		Topics:         func() []api.TopicStats { return p.broker.Inspector.Topics("", "", false) },
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout, Log: p.log,
 	}
 }

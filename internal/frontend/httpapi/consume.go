@@ -95,7 +95,7 @@ func (a *endpoints) consume(q *request) (any, error) {
 	ctx, end := identityOf(q.Request).While(q.Context(), needOf(c))
 	b, err := a.b.Consumers.Poll(ctx, c.Request, c.most, c.wait)
 	if err == nil {
-		err = a.stillAllowed(q.Request, c)
+		err = allow(q.Request, needOf(c)) // again, after the wait
 	}
 	err = guard.Lost(ctx, err)
 	end()
@@ -188,9 +188,6 @@ func needOf(c consumption) guard.Need {
 	return guard.Need{Right: access.Consume, Topic: c.Topic, Channel: c.Channel}
 }
 
-// stillAllowed asks for the right again after a wait.
-func (a *endpoints) stillAllowed(r *http.Request, c consumption) error { return allow(r, needOf(c)) }
-
 func (a *endpoints) refuseConsumer(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case r.Context().Err() != nil:
@@ -221,7 +218,7 @@ func (a *endpoints) stream(w http.ResponseWriter, r *http.Request, c consumption
 	ctx, end := identityOf(r).While(r.Context(), needOf(c))
 	defer end()
 	err := a.b.Consumers.Stream(ctx, c.Request, aliveEvery, func(b *consume.Batch) error {
-		if err := a.stillAllowed(r, c); err != nil {
+		if err := allow(r, needOf(c)); err != nil {
 			return err
 		}
 		begin()
