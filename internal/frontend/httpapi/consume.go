@@ -128,8 +128,9 @@ func answerBatch(w http.ResponseWriter, r *http.Request, c consumption, b *consu
 }
 
 func (a *endpoints) readConsumption(q *request) (c consumption, err error) {
-	if err := emptyBody(q.Request); err != nil {
-		return c, err
+	// The body is read to its end, so that the server notices when the client leaves.
+	if n, _ := io.Copy(io.Discard, io.LimitReader(q.Body, 1)); n > 0 {
+		return c, fail(http.StatusBadRequest, "BODY_NOT_EMPTY")
 	}
 	var ok bool
 	if c.mediaType, ok = accepted(q.Header); !ok {
@@ -175,14 +176,6 @@ func (a *endpoints) describe(r *http.Request, c *consumption) {
 }
 
 const maxAgent = 256
-
-// emptyBody reads the body to its end, so that the server notices when the client leaves.
-func emptyBody(r *http.Request) error {
-	if n, _ := io.Copy(io.Discard, io.LimitReader(r.Body, 1)); n > 0 {
-		return fail(http.StatusBadRequest, "BODY_NOT_EMPTY")
-	}
-	return nil
-}
 
 func needOf(c consumption) guard.Need {
 	return guard.Need{Right: access.Consume, Topic: c.Topic, Channel: c.Channel}

@@ -150,7 +150,8 @@ func New(maxSeries int) *Recorder {
 	for _, m := range timingSeries {
 		r.timing = append(r.timing, children(m.labels, r.histograms(m.name, m.buckets).WithLabelValues)...)
 	}
-	r.wait = newWaits(r.histograms("message_wait_seconds", waitBuckets))
+	wait := r.histograms("message_wait_seconds", waitBuckets)
+	r.wait = &waits{vec: wait, of: map[[2]string]*Wait{{other, other}: {wait.WithLabelValues(other, other)}}}
 	answers := r.counters("puts_total")
 	r.ok = answers.WithLabelValues(outcome.LabelOf(nil))
 	r.refused = map[string]prometheus.Counter{outcome.LabelRefused: answers.WithLabelValues(outcome.LabelRefused)}
