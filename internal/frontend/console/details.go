@@ -25,7 +25,7 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 		return TopicDetail{}, api.ErrTopicNotFound
 	}
 	t := c.table(ctx)
-	d := TopicDetail{Topic: Topic{Topic: name, Partitions: settings.Partitions, ReplicationFactor: settings.ReplicationFactor}, Settings: settings, Unreachable: t.missing, Partitions: []Partition{}}
+	d := TopicDetail{Topic: Topic{Topic: name, Partitions: settings.Partitions, ReplicationFactor: settings.ReplicationFactor}, Settings: settings, Unreachable: t.missing, Partitions: []partition{}}
 	for i := range t.topics {
 		if t.topics[i].Topic == name {
 			d.Topic = t.topics[i]
@@ -84,8 +84,8 @@ func partitionsOf(v api.ClusterView, topic string) []api.PartitionView {
 }
 
 // partitionRow is a partition with the ends of its leader, nil without an answer.
-func partitionRow(p api.PartitionView, alive map[ident.Node]bool, leader *api.ReplicaSample) Partition {
-	row := Partition{PartitionView: p, Fault: health.Fault(&p, alive)}
+func partitionRow(p api.PartitionView, alive map[ident.Node]bool, leader *api.ReplicaSample) partition {
+	row := partition{PartitionView: p, Fault: health.Fault(&p, alive)}
 	row.Replicas, row.ISR, row.EndsUnknown = first(p.Replicas, maxListed), first(p.ISR, maxListed), false
 	row.Damaged = row.Damaged[:min(len(p.Damaged), maxListed)]
 	if leader != nil {
