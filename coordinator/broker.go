@@ -36,7 +36,6 @@ type Broker struct {
 	Inspector *query.Inspector
 	Directory directory
 	Console   console
-	Stats     query.Summed // of the partitions led here, for tools that add brokers up
 
 	o    Options
 	log  logrus.FieldLogger

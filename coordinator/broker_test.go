@@ -330,7 +330,7 @@ func TestChannelsOfATopic(t *testing.T) {
 		require.NoError(t, do("channel.create", "first"))
 		require.NoError(t, do("channel.create", "second"))
 		require.Equal(t, []string{"first", "second"}, c.nodes["n2"].Channels("orders"))
-		stats := c.nodes[c.leader("orders")].Stats.Topics("orders", "", false)
+		stats := c.nodes[c.leader("orders")].Broker.Inspector.Topics("orders", "", false)
 		require.Len(t, stats, 1)
 		require.EqualValues(t, 1, stats[0].Channels[0].Depth, "the first channel has what was there")
 		require.EqualValues(t, 0, stats[0].Channels[1].Depth, "the second begins at the end")

@@ -147,7 +147,7 @@ func bodies(d []api.Delivery) (out []string) {
 // stats adds up the reports of all leaders about a channel.
 func (c *cluster) stats(topic, channel string) (sum api.ChannelStats, found bool) {
 	for _, b := range c.nodes {
-		for _, t := range b.Stats.Topics(topic, channel, false) {
+		for _, t := range b.Broker.Inspector.Topics(topic, channel, false) {
 			for _, s := range t.Channels {
 				found = true
 				sum.Depth += s.Depth

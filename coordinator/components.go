@@ -84,7 +84,6 @@ func (b *Broker) makeComponents() dispatch.Components {
 	core.Channels = b.Admin.Channels
 	b.Directory = directory{b.directory, b.Admin.Quotas, b}
 	b.Console = console{b.Directory, b.Inspector}
-	b.Stats = query.Summed{Inspector: b.Inspector}
 	b.work.Admin, b.work.Publisher = b.Admin, b.Gateway
 	b.work.Others, b.work.Alive, b.work.Replicas = b.peers.Others, b.directory.Alive, b.directory.Replicas
 	return dispatch.Components{

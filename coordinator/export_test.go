@@ -3,7 +3,6 @@ package coordinator
 import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -32,6 +31,3 @@ func (b *Broker) ProposePut(p ident.Partition, d queue.Draft, c replica.Complete
 
 // FlushPuts writes the data that ProposePut has queued.
 func (b *Broker) FlushPuts() { b.engine.Flush() }
-
-// Led is the statistics of the partitions led here, with all their clients.
-func (b *Broker) Led() api.Stats { return b.Inspector }

@@ -43,7 +43,7 @@ func TestFailedSyncOfTheLeaderIsAChangeOfLeader(t *testing.T) {
 		case <-time.After(patience):
 			require.FailNow(t, "the broker does not say that it failed")
 		}
-		require.Error(t, c.nodes[leader].Stats.Health())
+		require.Error(t, c.nodes[leader].Broker.Inspector.Health())
 		require.Error(t, c.nodes[leader].Ready())
 		survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 		require.NoError(t, c.put(survivor, "orders", "m2"))

@@ -53,7 +53,7 @@ func TestTopicGrowsUnderLoad(t *testing.T) {
 		c.eventually(func() bool {
 			depth = 0
 			for _, b := range c.nodes {
-				for _, s := range b.Stats.Topics("orders", "idle", false) {
+				for _, s := range b.Broker.Inspector.Topics("orders", "idle", false) {
 					for _, ch := range s.Channels {
 						require.True(t, ch.Paused, "a channel is paused in its new partitions, too")
 						depth += ch.Depth

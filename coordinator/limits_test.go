@@ -122,7 +122,7 @@ func TestRelayedClientsOfSeveralPartitions(t *testing.T) {
 		for n := 0; n < 80; n++ {
 			s.next()
 		}
-		for _, topic := range c.nodes["n2"].Led().Topics("orders", "ch", true) {
+		for _, topic := range c.nodes["n2"].Broker.Inspector.Led("orders", "ch", true) {
 			ch := topic.Channels[0]
 			require.Greater(t, ch.InFlightCount, 0)
 			sum := 0

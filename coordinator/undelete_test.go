@@ -116,7 +116,7 @@ func TestTopicIsUndeleted(t *testing.T) {
 				for _, node := range c.nodes[n].Nodes() {
 					require.NotContains(t, node.Topics, "orders")
 				}
-				for _, s := range c.nodes[n].Stats.Topics("", "", true) {
+				for _, s := range c.nodes[n].Broker.Inspector.Topics("", "", true) {
 					require.NotEqual(t, "orders", s.TopicName)
 				}
 			}

@@ -97,7 +97,7 @@ func (p *process) serve() {
 	names := []string{p.o.BroadcastAddress, p.node.Hostname, p.o.NodeName}
 	page, ops := http.NewServeMux(), p.broker.Admin
 	backend := httpapi.Backend{
-		Publisher: publisher, Stats: p.broker.Stats, Directory: p.broker.Directory, Inspector: p.broker.Inspector,
+		Publisher: publisher, Stats: p.broker.Inspector, Directory: p.broker.Directory, Inspector: p.broker.Inspector,
 		Admin: ops, Planner: ops, Channels: ops, Recovery: ops, Tracer: ops,
 		Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Recorder: p.metrics, Log: p.log,
 		Users: c.users, Admission: p.peers.admission, Guard: c.guard, Browsers: guard.NewBrowsers(append(names, p.o.HTTPAllowedHost...)...), Console: c.console,

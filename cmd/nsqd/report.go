@@ -38,7 +38,7 @@ func (p *process) report() {
 		return
 	}
 	host := net.JoinHostPort(p.node.BroadcastAddress, fmt.Sprint(p.node.HTTPPort))
-	pusher := statsd.New(p.o.Statsd, host, p.broker.Stats, metrics.ReadMemory, p.log)
+	pusher := statsd.New(p.o.Statsd, host, p.broker.Inspector, metrics.ReadMemory, p.log)
 	p.reporters.Go(func() { pusher.Run(ctx) })
 }
 

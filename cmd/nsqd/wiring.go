@@ -28,6 +28,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/frontend/lookup"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
 	"github.com/lockstepmq/lockstep/internal/observe/tracing"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -145,26 +146,33 @@ func bootID() string {
 
 func (p *process) consoleOptions() console.Options {
 	c := &p.clients
-	o := console.Options{
+	return console.Options{
 		Cluster: p.broker.Console, Metrics: p.metrics, Events: p.events, Audit: c.guard.Audit, Started: time.Now(),
 		Connections: c.sockets.Connections, Clients: c.count,
 		Consumers: func(topic, channel string) []api.ConsumerStats {
 			return append(c.tcp.Consumers(topic, channel), c.consumers.Consumers(topic, channel)...)
 		},
-		Certificates: func() (map[string]time.Time, map[string]string) { return certificates(p.o) }, AuthUnanswered: c.guard.Unanswered,
-		File: filepath.Join(p.data.dir, console.HistoryFile), Log: p.log,
+		Own: p.ownFaults, File: filepath.Join(p.data.dir, console.HistoryFile), Log: p.log,
 	}
-	if p.meta.etcd != nil {
-		o.Etcd = func() console.Etcd {
-			s := p.meta.etcd.Status()
-			e := console.Etcd{Role: "member", InUseBytes: s.InUseBytes, QuotaBytes: s.QuotaBytes, Refuses: s.Refuses}
-			if s.Leads {
-				e.Role = "leader"
-			}
-			return e
-		}
+}
+
+// ownFaults reports the certificates, the authorization service and the embedded etcd of this process, and its role there.
+func (p *process) ownFaults() (own health.Own, etcd string) {
+	ends, faults := certificates(p.o)
+	own.CertificateSeconds, own.CertificateFaults = map[string]float64{}, faults
+	for use, end := range ends {
+		own.CertificateSeconds[use] = time.Until(end).Seconds()
 	}
-	return o
+	own.AuthUnansweredSeconds = p.clients.guard.Unanswered().Seconds()
+	if p.meta.etcd == nil {
+		return own, "none"
+	}
+	s := p.meta.etcd.Status()
+	own.EtcdInUseBytes, own.EtcdQuotaBytes, own.EtcdRefuses = s.InUseBytes, s.QuotaBytes, s.Refuses
+	if s.Leads {
+		return own, "leader"
+	}
+	return own, "member"
 }
 
 func (p *process) lookupOptions() lookup.Options {
@@ -173,7 +181,7 @@ func (p *process) lookupOptions() lookup.Options {
 			Version: api.Version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
 			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
 		},
-		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats) },
+		Topics:         func() []api.TopicStats { return p.broker.Inspector.Topics("", "", false) },
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout, Log: p.log,
 	}
 }

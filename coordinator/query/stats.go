@@ -8,8 +8,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Topics returns the statistics of the partitions led here, added up by topic (api.Stats).
-func (i *Inspector) Topics(topic, channel string, clients bool) []api.TopicStats {
+// Led returns the statistics of the partitions led here, added up by topic.
+func (i *Inspector) Led(topic, channel string, clients bool) []api.TopicStats {
 	byName := map[string]*api.TopicStats{}
 	for _, p := range i.o.Engine.Partitions() {
 		if !p.Leading() || p.Trashed() || topic != "" && p.Topic() != topic {
@@ -108,20 +108,17 @@ func addLatency(sum *api.E2ELatency, part api.E2ELatency) {
 	sum.Count, sum.Percentiles = count, joined
 }
 
-// Summed implements api.Stats for tools that add brokers up, such as nsqadmin: a client appears once, at the broker that it is
+// Topics is Led for tools that add brokers up, such as nsqadmin (api.Stats): a client appears once, at the broker that it is
 // connected to. If that leads no partition of the topic, it does not report the topic. The leaders then report the client,
 // each with the counts of its own partitions: their sum is right.
-type Summed struct{ *Inspector }
-
-// Topics implements api.Stats.
-func (s Summed) Topics(topic, channel string, clients bool) []api.TopicStats {
-	topics := s.Inspector.Topics(topic, channel, true)
-	for i := range topics {
-		leaders := s.leaders(topics[i].TopicName)
-		for j := range topics[i].Channels {
-			once(&topics[i].Channels[j], leaders)
+func (i *Inspector) Topics(topic, channel string, clients bool) []api.TopicStats {
+	topics := i.Led(topic, channel, true)
+	for n := range topics {
+		leaders := i.leaders(topics[n].TopicName)
+		for j := range topics[n].Channels {
+			once(&topics[n].Channels[j], leaders)
 			if !clients {
-				topics[i].Channels[j].Clients = nil
+				topics[n].Channels[j].Clients = nil
 			}
 		}
 	}
@@ -129,13 +126,13 @@ func (s Summed) Topics(topic, channel string, clients bool) []api.TopicStats {
 }
 
 // leaders are the brokers that report a topic.
-func (s Summed) leaders(topic string) (all []ident.Node) {
-	state, ok := s.o.Catalog.Topic(topic)
+func (i *Inspector) leaders(topic string) (all []ident.Node) {
+	state, ok := i.o.Catalog.Topic(topic)
 	if !ok {
 		return nil
 	}
 	for number := range state.Partitions {
-		if p, ok := s.o.Catalog.Partition(ident.Partition{Topic: state.ID, Number: uint16(number)}); ok {
+		if p, ok := i.o.Catalog.Partition(ident.Partition{Topic: state.ID, Number: uint16(number)}); ok {
 			all = append(all, p.Leader)
 		}
 	}

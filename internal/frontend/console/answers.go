@@ -173,8 +173,8 @@ type Channels struct {
 	Channels []Channel `json:"channels"`
 }
 
-// Partition is one partition by the metadata; the ends are its leader's, null without an answer.
-type Partition struct {
+// partition is one partition by the metadata; the ends are its leader's, null without an answer.
+type partition struct {
 	api.PartitionView
 	CommittedOffset   *ident.Offset   `json:"committed_offset"`
 	CommittedSequence *ident.Sequence `json:"committed_sequence"`
@@ -188,7 +188,7 @@ type TopicDetail struct {
 	Settings    api.TopicSettings `json:"settings"`
 	Unreachable []Unreachable     `json:"unreachable"`
 	Channels    []Channel         `json:"channels"`
-	Partitions  []Partition       `json:"partitions"`
+	Partitions  []partition       `json:"partitions"`
 }
 
 // Oldest is the oldest message that a channel has neither finished nor deferred.
@@ -252,7 +252,7 @@ type Member struct {
 
 // PartitionDetail is one partition.
 type PartitionDetail struct {
-	Partition   Partition     `json:"partition"`
+	Partition   partition     `json:"partition"`
 	Topic       string        `json:"topic"`
 	Unreachable []Unreachable `json:"unreachable"`
 	Members     []Member      `json:"members"`

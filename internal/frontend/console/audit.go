@@ -97,7 +97,8 @@ func AuditSentence(e *guard.Entry) string {
 	case e.Implied:
 		return fmt.Sprintf("%s was refused, by %s: %s", e.Identity, e.Action, e.Detail)
 	case !known:
-		return strings.TrimSpace(fmt.Sprintf("%s requested %s %s", e.Identity, e.Action, e.Detail)) + outcomeOf(e)
+		which := map[string]string{guard.ResultRefused: ", which was refused", guard.ResultFailed: ", which was not possible"}[e.Result]
+		return strings.TrimSpace(fmt.Sprintf("%s requested %s %s", e.Identity, e.Action, e.Detail)) + which
 	}
 	object := fill(d.object, about)
 	text := fmt.Sprintf("%s %s %s", e.Identity, d.past, object)
@@ -115,13 +116,6 @@ func AuditSentence(e *guard.Entry) string {
 		text += " (" + strings.Join(rest, ", ") + ")"
 	}
 	return text
-}
-
-func outcomeOf(e *guard.Entry) string {
-	if e.Result == guard.ResultOK {
-		return ""
-	}
-	return ", which was " + map[string]string{guard.ResultRefused: "refused", guard.ResultFailed: "not possible"}[e.Result]
 }
 
 // argument is an argument in an object, with its brackets if it has any.

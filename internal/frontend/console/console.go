@@ -17,6 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
@@ -34,12 +35,8 @@ const (
 	keepTableFor = 10 * time.Second
 )
 
-var (
-	// ErrBrokerNotFound means that no broker has the name.
-	ErrBrokerNotFound = errors.New("console: no broker has this name")
-	// ErrPartitionNotFound means that the topic has no partition of the number.
-	ErrPartitionNotFound = errors.New("console: the topic has no such partition")
-)
+// ErrPartitionNotFound means that the topic has no partition of the number.
+var ErrPartitionNotFound = errors.New("console: the topic has no such partition")
 
 // Cluster is the serving broker; coordinator.Broker.Console is one.
 type Cluster interface {
@@ -76,13 +73,10 @@ type Options struct {
 	Connections func() (tcp, http int)
 	Clients     func() (consumers, producers, idle int)
 	Consumers   func(topic, channel string) []api.ConsumerStats
-	Etcd        func() Etcd // nil = none
-	// AuthUnanswered is how long the authorization service has given no usable answer; nil without one.
-	AuthUnanswered func() time.Duration
-	// Certificates are the expiry times, and the reasons why files cannot be used, by the use of the certificate; may be nil.
-	Certificates func() (ends map[string]time.Time, faults map[string]string)
-	Started      time.Time
-	Step         time.Duration // 0 = DefaultStep
+	// Own is what the process reports on itself, and its role in the embedded etcd: leader, member or none; nil = nothing.
+	Own     func() (own health.Own, etcd string)
+	Started time.Time
+	Step    time.Duration // 0 = DefaultStep
 	// File has the last hour, the events and the audit over a restart; "" = they are lost. Log is required with it.
 	File string
 	Log  logrus.FieldLogger
@@ -135,13 +129,6 @@ func (c *cache[T]) forget() {
 		var none T
 		c.value, c.at = none, time.Time{}
 	}
-}
-
-// Etcd is the state of the embedded etcd.
-type Etcd struct {
-	Role                   string // leader, member
-	InUseBytes, QuotaBytes int64  // of its database
-	Refuses                bool   // it refuses all writes: a database has reached its quota
 }
 
 // New makes a console with the samples of the file, if there is one.

@@ -357,7 +357,7 @@ func TestSeriesOfAnHour(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "["+strings.Repeat("null,", 29)+"null]", string(raw))
 		_, err = w.consoles["n1"].Series(t.Context(), console.SeriesOf{Broker: "n9", Minutes: 5})
-		require.ErrorIs(t, err, console.ErrBrokerNotFound)
+		require.ErrorIs(t, err, api.ErrBrokerNotFound)
 
 		// A change of leadership: the counts are others, and no rate is made up of them.
 		w.mu.Lock()
@@ -766,8 +766,10 @@ func TestReportsOfOtherBrokers(t *testing.T) {
 		w.metrics.Add(metrics.RefusedTCPUser, 1) // those of n1
 		w.faults["n2"] = api.FaultSample{JournalBusy: 1500 * time.Millisecond}
 		w.faults["n3"] = api.FaultSample{Corrupt: 1}
-		w.consoles["n2"] = console.New(console.Options{Cluster: broker{w, "n2"}, Certificates: func() (map[string]time.Time, map[string]string) {
-			return map[string]time.Time{"rpc": time.Now().Add(time.Hour)}, map[string]string{"client": "its private key is missing"}
+		w.consoles["n2"] = console.New(console.Options{Cluster: broker{w, "n2"}, Own: func() (health.Own, string) {
+			return health.Own{
+				CertificateSeconds: map[string]float64{"rpc": 3600}, CertificateFaults: map[string]string{"client": "its private key is missing"},
+			}, "none"
 		}})
 		for _, n := range []ident.Node{"n1", "n2", "n3"} {
 			require.Equal(t, []string{health.BrokerHangs, health.CertificateExpires, health.CertificateUnusable, health.ClientsRefused, health.NetworkCorrupts}, codes(n))
@@ -826,8 +828,8 @@ func TestDamageOnAnotherBroker(t *testing.T) {
 func TestABrokerWithoutRegistrationReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		c := console.New(console.Options{Cluster: broker{w, "n1"}, Etcd: func() console.Etcd {
-			return console.Etcd{Role: "member", InUseBytes: 10, QuotaBytes: 10, Refuses: true}
+		c := console.New(console.Options{Cluster: broker{w, "n1"}, Own: func() (health.Own, string) {
+			return health.Own{EtcdInUseBytes: 10, EtcdQuotaBytes: 10, EtcdRefuses: true}, "member"
 		}})
 		w.consoles["n1"] = c
 		for _, n := range []ident.Node{"n1", "n2", "n3"} {

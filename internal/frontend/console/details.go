@@ -26,7 +26,7 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 		return TopicDetail{}, outcome.ErrTopicNotFound
 	}
 	t := c.table(ctx)
-	d := TopicDetail{Topic: Topic{Topic: name, Partitions: settings.Partitions, ReplicationFactor: settings.ReplicationFactor}, Settings: settings, Unreachable: t.missing, Partitions: []Partition{}}
+	d := TopicDetail{Topic: Topic{Topic: name, Partitions: settings.Partitions, ReplicationFactor: settings.ReplicationFactor}, Settings: settings, Unreachable: t.missing, Partitions: []partition{}}
 	for i := range t.topics {
 		if t.topics[i].Topic == name {
 			d.Topic = t.topics[i]
@@ -85,8 +85,8 @@ func partitionsOf(v api.ClusterView, topic string) []api.PartitionView {
 }
 
 // partitionRow is a partition with the ends of its leader, nil without an answer.
-func partitionRow(p api.PartitionView, alive map[ident.Node]bool, leader *api.ReplicaSample) Partition {
-	row := Partition{PartitionView: p, Fault: health.Fault(&p, alive)}
+func partitionRow(p api.PartitionView, alive map[ident.Node]bool, leader *api.ReplicaSample) partition {
+	row := partition{PartitionView: p, Fault: health.Fault(&p, alive)}
 	row.Replicas, row.ISR, row.EndsUnknown = first(p.Replicas, maxListed), first(p.ISR, maxListed), false
 	row.Damaged = row.Damaged[:min(len(p.Damaged), maxListed)]
 	if leader != nil {
@@ -183,13 +183,13 @@ func has(v api.ClusterView, n ident.Node) bool {
 	return slices.ContainsFunc(v.Brokers, func(b api.BrokerView) bool { return b.Name == n })
 }
 
-// Broker is one broker. ErrBrokerNotFound.
+// Broker is one broker. api.ErrBrokerNotFound.
 func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error) {
 	t := c.table(ctx)
 	d := BrokerDetail{Unreachable: t.missing, Reasons: []string{}, Leads: []place{}, Follows: []place{}}
 	reasons, err := health.SafeToStop(t.view, n)
 	if err != nil {
-		return d, ErrBrokerNotFound
+		return d, api.ErrBrokerNotFound
 	}
 	d.SafeToStop, d.Reasons = len(reasons) == 0, first(reasons, maxListed)
 	for _, b := range t.brokers(c.self) {

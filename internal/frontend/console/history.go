@@ -92,18 +92,18 @@ func (c *Console) Events(ctx context.Context, of EventsOf) Events {
 	answers, missing := askAll[noted](ctx, c, v, question{What: askEvents, EventsOf: of, WithoutClusterMS: c.hasClusterEventsFrom(v)}, "")
 	out := Events{Unreachable: missing, Complete: true}
 	list := []*joined{}
-	seen := map[string]*joined{}
+	seen := map[any]*joined{}
 	for _, a := range answers {
 		out.Complete = out.Complete && a.answer.Complete
 		for i := range a.answer.Events {
 			e := &a.answer.Events[i]
 			key := e.Key()
-			if x := seen[key]; key != "" && x != nil {
+			if x := seen[key]; x != nil {
 				x.by = append(x.by, a.broker)
 				continue
 			}
 			x := &joined{e: e, by: []ident.Node{a.broker}, count: 1}
-			if key != "" {
+			if key != nil {
 				seen[key] = x
 			}
 			list = append(list, x)

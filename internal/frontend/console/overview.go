@@ -45,7 +45,8 @@ type standing struct {
 func (c *Console) checkAlarms(now time.Time) {
 	v := c.o.Cluster.View()
 	c.noteContact(v, now)
-	report := health.Assess(v, nil, map[ident.Node]health.Own{c.self: c.own(c.o.Metrics.Totals(), now)})
+	own, _ := c.own(c.o.Metrics.Totals(), now)
+	report := health.Assess(v, nil, map[ident.Node]health.Own{c.self: own})
 	c.alarms.mu.Lock()
 	defer c.alarms.mu.Unlock()
 	present := map[string]bool{}

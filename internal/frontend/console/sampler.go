@@ -247,7 +247,7 @@ func point[T float64 | int64](v *T) float32 {
 }
 
 func (c *Console) liveNow(totals metrics.Totals) Live {
-	l := Live{StartedMS: c.o.Started.UnixMilli(), Etcd: "none", Refused: totals.Refused}
+	l := Live{StartedMS: c.o.Started.UnixMilli(), Refused: totals.Refused}
 	disk := c.o.Cluster.Disk()
 	if l.DiskDataBytes = disk.DataBytes; disk.FreeKnown {
 		l.DiskFreeBytes = &disk.FreeBytes
@@ -259,34 +259,20 @@ func (c *Console) liveNow(totals metrics.Totals) Live {
 	if c.o.Clients != nil {
 		l.Consumers, l.Producers, _ = c.o.Clients()
 	}
-	if c.o.Etcd != nil {
-		l.Etcd = c.o.Etcd().Role
-	}
-	l.Own = c.own(totals, time.Now())
+	l.Own, l.Etcd = c.own(totals, time.Now())
 	return l
 }
 
-// own is this broker's report on its faults. It does not touch the disk of the messages.
-func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
+// own is this broker's report on its faults, and its role in etcd. It does not touch the disk of the messages.
+func (c *Console) own(totals metrics.Totals, now time.Time) (own health.Own, etcd string) {
+	etcd = "none"
+	if c.o.Own != nil {
+		own, etcd = c.o.Own()
+	}
 	f := c.o.Cluster.Faults()
-	own := health.Own{JournalBusySeconds: seconds(f.JournalBusy), LoopBusySeconds: seconds(f.LoopBusy)}
+	own.JournalBusySeconds, own.LoopBusySeconds = seconds(f.JournalBusy), seconds(f.LoopBusy)
 	own.IdleChannels, own.IdleChannelCount = f.IdleChannels[:min(len(f.IdleChannels), health.MaxListed)], len(f.IdleChannels)
 	own.HeldPolicies, own.HeldPolicyCount = f.HeldPolicies[:min(len(f.HeldPolicies), health.MaxListed)], len(f.HeldPolicies)
-	if c.o.Certificates != nil {
-		own.CertificateSeconds = map[string]float64{}
-		var ends map[string]time.Time
-		ends, own.CertificateFaults = c.o.Certificates()
-		for use, end := range ends {
-			own.CertificateSeconds[use] = end.Sub(now).Seconds()
-		}
-	}
-	if c.o.AuthUnanswered != nil {
-		own.AuthUnansweredSeconds = c.o.AuthUnanswered().Seconds()
-	}
-	if c.o.Etcd != nil {
-		e := c.o.Etcd()
-		own.EtcdInUseBytes, own.EtcdQuotaBytes, own.EtcdRefuses = e.InUseBytes, e.QuotaBytes, e.Refuses
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for limit, n := range totals.Limited {
@@ -301,7 +287,7 @@ func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
 		s := ago.Seconds()
 		own.CorruptSecondsAgo = &s
 	}
-	return own
+	return own, etcd
 }
 
 // rises has the last check at which each counter had grown.

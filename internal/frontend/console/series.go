@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -69,11 +70,11 @@ func seriesOf(topic, channel string) (kind trackKind, name string, names []strin
 	return ofBroker, "", brokerSeries
 }
 
-// Series joins the parts of all brokers. ErrBrokerNotFound.
+// Series joins the parts of all brokers. api.ErrBrokerNotFound.
 func (c *Console) Series(ctx context.Context, of SeriesOf) (Series, error) {
 	v := c.o.Cluster.Members()
 	if of.Broker != "" && !has(v, of.Broker) {
-		return Series{}, ErrBrokerNotFound
+		return Series{}, api.ErrBrokerNotFound
 	}
 	parts, missing := askAll[line](ctx, c, v, question{What: askSeries, EventsOf: EventsOf{Topic: of.Topic}, Channel: of.Channel}, of.Broker)
 	step := c.o.Step.Milliseconds()

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -89,7 +90,7 @@ func (a *endpoints) deny(w http.ResponseWriter, r *http.Request, err error) {
 
 // note writes the audit of one request, with its arguments in the order of the route, required ones first. Bodies and
 // headers are left out: they may be secrets or messages.
-func (a *endpoints) note(q *request, s *guard.Session, status int, refused error) {
+func (a *endpoints) note(q *request, s *guard.Session, w *boundedWriter, refused error) {
 	var required, others []string
 	for _, x := range q.route.Arguments {
 		if x.Required {
@@ -98,6 +99,7 @@ func (a *endpoints) note(q *request, s *guard.Session, status int, refused error
 			others = append(others, x.Name)
 		}
 	}
+	status := cmp.Or(w.status, http.StatusOK)
 	e := guard.Entry{
 		Time: time.Now(), Remote: q.RemoteAddr, Action: q.Method + " " + q.URL.Path, Status: status,
 		Identity: "unknown", Result: guard.ResultOK,
@@ -114,15 +116,3 @@ func (a *endpoints) note(q *request, s *guard.Session, status int, refused error
 	}
 	a.b.Guard.Audit.Note(e)
 }
-
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -80,7 +80,7 @@ type boundedWriter struct {
 	r      *http.Request
 	share  limits.Share
 	refuse func(http.ResponseWriter) // answers that there is no memory; not called once the answer has begun
-	status int                       // that waits; 0 = none
+	status int                       // of the answer; 0 = none yet, and 200 once it has begun
 	begun  bool                      // the status is written
 	err    error                     // of the writes from now on
 }
@@ -139,7 +139,7 @@ func (w *boundedWriter) giveUp() {
 	}
 	w.err = errMemory
 	if !w.begun {
-		w.begun = true
+		w.begun, w.status = true, http.StatusServiceUnavailable
 		w.Header().Del("Content-Length")
 		w.refuse(w.ResponseWriter)
 	}

@@ -46,19 +46,23 @@ var consoleRoutes = []Route{
 		return a.b.Console.Brokers(q.Context()), nil
 	}, "All brokers, with their rates, latencies, disks and connections.").replies(console.Brokers{}).local(),
 	get("/v1/console/broker", access.Observe, func(a *endpoints, q *request) (any, error) {
-		return found(a.b.Console.Broker(q.Context(), ident.Node(q.text("broker"))))
+		return a.b.Console.Broker(q.Context(), ident.Node(q.text("broker")))
 	}, "A broker: its partitions, its events, and whether it may be stopped now.",
 		textArg("broker", "the broker").orMissing("MISSING_ARG_BROKER")).
 		replies(console.BrokerDetail{}).local(),
-	get("/v1/console/topics", access.Observe, reading((*request).page, (*endpoints).consoleTopics),
+	get("/v1/console/topics", access.Observe, reading((*request).page, func(a *endpoints, q *request, page console.Page) (any, error) {
+		return a.b.Console.Topics(q.Context(), page), nil
+	}),
 		"Topics, in pages.", argsPage...).replies(console.Topics{}),
 	get("/v1/console/topic", access.Observe, func(a *endpoints, q *request) (any, error) {
-		return found(a.b.Console.Topic(q.Context(), q.topic()))
+		return a.b.Console.Topic(q.Context(), q.topic())
 	}, "A topic with its channels and partitions.", argTopic).replies(console.TopicDetail{}),
-	get("/v1/console/channels", access.Observe, reading((*request).page, (*endpoints).consoleChannels), "Channels, in pages.",
+	get("/v1/console/channels", access.Observe, reading((*request).page, func(a *endpoints, q *request, page console.Page) (any, error) {
+		return a.b.Console.Channels(q.Context(), q.topic(), page), nil
+	}), "Channels, in pages.",
 		append([]Argument{textArg("topic", "only channels of this topic")}, argsPage...)...).replies(console.Channels{}),
 	get("/v1/console/channel", access.Observe, func(a *endpoints, q *request) (any, error) {
-		return found(a.b.Console.Channel(q.Context(), q.topic(), q.channel()))
+		return a.b.Console.Channel(q.Context(), q.topic(), q.channel())
 	},
 		"A channel: its clients, its oldest message, and its state in each partition.",
 		argTopicName, argChannel).replies(console.ChannelDetail{}),
@@ -69,34 +73,21 @@ var consoleRoutes = []Route{
 		"The events of the last 24 hours, newest first: elections, changes of in-sync sets, alarms, brokers that join or "+
 			"leave; for administrators of the cluster also the audit.", argsEvents...).
 		replies(console.Events{}),
-	get("/v1/console/series", access.Observe, reading(readSeries, (*endpoints).consoleSeries),
+	get("/v1/console/series", access.Observe, reading(readSeries, func(a *endpoints, q *request, of console.SeriesOf) (any, error) {
+		return a.b.Console.Series(q.Context(), of)
+	}),
 		"The last hour in steps of ten seconds: of the cluster, a broker, a topic or a channel. null is a point without a "+
 			"value.", textArg("topic", "a topic"), textArg("channel", "a channel of the topic"),
 		textArg("broker", "a broker"), numberArg("minutes", "the last minutes, 1 to 60 (60)").between(1, defaultMinutes)).
 		replies(console.Series{}),
 }
 
-// found replaces the errors of brokers and partitions that do not exist.
-func found(reply any, err error) (any, error) {
-	switch {
-	case errors.Is(err, console.ErrBrokerNotFound):
-		err = fail(http.StatusNotFound, "BROKER_NOT_FOUND")
-	case errors.Is(err, console.ErrPartitionNotFound):
+func (a *endpoints) consolePartition(q *request, partition int) (any, error) {
+	reply, err := a.b.Console.Partition(q.Context(), q.topic(), uint16(partition))
+	if errors.Is(err, console.ErrPartitionNotFound) {
 		err = fail(http.StatusNotFound, "PARTITION_NOT_FOUND")
 	}
 	return reply, err
-}
-
-func (a *endpoints) consoleTopics(q *request, page console.Page) (any, error) {
-	return a.b.Console.Topics(q.Context(), page), nil
-}
-
-func (a *endpoints) consoleChannels(q *request, page console.Page) (any, error) {
-	return a.b.Console.Channels(q.Context(), q.topic(), page), nil
-}
-
-func (a *endpoints) consolePartition(q *request, partition int) (any, error) {
-	return found(a.b.Console.Partition(q.Context(), q.topic(), uint16(partition)))
 }
 
 func readEvents(q *request) console.EventsOf {
@@ -132,10 +123,6 @@ func readSeries(q *request) console.SeriesOf {
 		q.fail("channel requires topic")
 	}
 	return of
-}
-
-func (a *endpoints) consoleSeries(q *request, of console.SeriesOf) (any, error) {
-	return found(a.b.Console.Series(q.Context(), of))
 }
 
 func (q *request) page() console.Page {

@@ -96,7 +96,7 @@ func (a *endpoints) consume(q *request) (any, error) {
 	ctx, end := identityOf(q.Request).While(q.Context(), needOf(c))
 	b, err := a.b.Consumers.Poll(ctx, c.Request, c.most, c.wait)
 	if err == nil {
-		err = a.stillAllowed(q.Request, c)
+		err = allow(q.Request, needOf(c)) // again, after the wait
 	}
 	err = guard.Lost(ctx, err)
 	end()
@@ -129,8 +129,9 @@ func answerBatch(w http.ResponseWriter, r *http.Request, c consumption, b *consu
 }
 
 func (a *endpoints) readConsumption(q *request) (c consumption, err error) {
-	if err := emptyBody(q.Request); err != nil {
-		return c, err
+	// The body is read to its end, so that the server notices when the client leaves.
+	if n, _ := io.Copy(io.Discard, io.LimitReader(q.Body, 1)); n > 0 {
+		return c, fail(http.StatusBadRequest, "BODY_NOT_EMPTY")
 	}
 	var ok bool
 	if c.mediaType, ok = accepted(q.Header); !ok {
@@ -177,20 +178,9 @@ func (a *endpoints) describe(r *http.Request, c *consumption) {
 
 const maxAgent = 256
 
-// emptyBody reads the body to its end, so that the server notices when the client leaves.
-func emptyBody(r *http.Request) error {
-	if n, _ := io.Copy(io.Discard, io.LimitReader(r.Body, 1)); n > 0 {
-		return fail(http.StatusBadRequest, "BODY_NOT_EMPTY")
-	}
-	return nil
-}
-
 func needOf(c consumption) guard.Need {
 	return guard.Need{Right: access.Consume, Topic: c.Topic, Channel: c.Channel}
 }
-
-// stillAllowed asks for the right again after a wait.
-func (a *endpoints) stillAllowed(r *http.Request, c consumption) error { return allow(r, needOf(c)) }
 
 func (a *endpoints) refuseConsumer(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
@@ -222,7 +212,7 @@ func (a *endpoints) stream(w http.ResponseWriter, r *http.Request, c consumption
 	ctx, end := identityOf(r).While(r.Context(), needOf(c))
 	defer end()
 	err := a.b.Consumers.Stream(ctx, c.Request, aliveEvery, func(b *consume.Batch) error {
-		if err := a.stillAllowed(r, c); err != nil {
+		if err := allow(r, needOf(c)); err != nil {
 			return err
 		}
 		begin()

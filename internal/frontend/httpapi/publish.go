@@ -257,7 +257,9 @@ type appended struct {
 // appendBatch stores messages as a whole, in their order, in one partition. If the first message is a copy (##origin),
 // a repeat within the dedupe window is recognised.
 func (a *endpoints) appendBatch(q *request) (any, error) {
-	partition, id, limit := q.partition(), q.topicID("topic_id"), a.appendLimit()
+	partition, id := q.partition(), q.topicID("topic_id")
+	// A message of the largest size fits with the longest header.
+	limit := max(a.opts.MaxBodySize, a.opts.MaxMsgSize+queue.MaxMessageHeader+msgstream.MessageOverhead)
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -277,8 +279,10 @@ func (a *endpoints) appendBatch(q *request) (any, error) {
 	if err != nil {
 		return nil, a.bodyFailed(q.Request, err)
 	}
+	// The right to administer the topic is required to set what copies have: a header that begins with ##, or a delay beyond
+	// that of ?defer=. A client could otherwise withhold a message from all channels but one, or pass it off as a copy.
 	if special {
-		if err := mayReserve(q); err != nil {
+		if err := allow(q.Request, guard.Need{Right: access.Administer, Topic: q.topic()}); err != nil {
 			return nil, err
 		}
 	}
@@ -292,11 +296,6 @@ func (a *endpoints) appendBatch(q *request) (any, error) {
 	return appended{partition, result.Sequence, draft.Count(), result.Duplicate}, nil
 }
 
-// appendLimit is the largest body of an append: a message of the largest size fits with the longest header.
-func (a *endpoints) appendLimit() int64 {
-	return max(a.opts.MaxBodySize, a.opts.MaxMsgSize+queue.MaxMessageHeader+msgstream.MessageOverhead)
-}
-
 // isTopic returns an error unless there is a topic of that name, and with that id unless it is 0. A topic that is
 // deleted and created again has another id.
 func (a *endpoints) isTopic(name string, id ident.TopicID) error {
@@ -304,11 +303,4 @@ func (a *endpoints) isTopic(name string, id ident.TopicID) error {
 		return outcome.ErrTopicNotFound
 	}
 	return nil
-}
-
-// mayReserve refuses a client without the right to administer the topic. That right is required to set what copies
-// have: a header that begins with ##, or a delay beyond that of ?defer=. With such a header a client could withhold a
-// message from all channels but one, or pass it off as a copy.
-func mayReserve(q *request) error {
-	return allow(q.Request, guard.Need{Right: access.Administer, Topic: q.topic()})
 }

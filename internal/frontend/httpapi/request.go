@@ -23,7 +23,7 @@ import (
 // Argument is an argument of the query string.
 type Argument struct {
 	Name     string
-	Kind     Kind
+	Kind     kind
 	Help     string
 	Required bool
 	Repeats  bool
@@ -33,17 +33,17 @@ type Argument struct {
 	invalid     string // the code, or "must be …", of the refusal of a value; "": the default of the kind
 }
 
-// Kind is the form of an argument.
-type Kind string
+// kind is the form of an argument.
+type kind string
 
 // The kinds of arguments.
 const (
-	kindText     Kind = "string"
-	kindName     Kind = "name"     // of a topic or a channel
-	Boolean      Kind = "boolean"  // true or false
-	Number       Kind = "integer"  // 0 or more
-	Duration     Kind = "duration" // such as 24h or 1m30s
-	Milliseconds Kind = "milliseconds"
+	kindText     kind = "string"
+	kindName     kind = "name"     // of a topic or a channel
+	Boolean      kind = "boolean"  // true or false
+	Number       kind = "integer"  // 0 or more
+	Duration     kind = "duration" // such as 24h or 1m30s
+	Milliseconds kind = "milliseconds"
 )
 
 func textArg(name, help string) Argument   { return Argument{Name: name, Kind: kindText, Help: help} }

@@ -205,31 +205,24 @@ func (a *endpoints) handler(route *Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := newRequest(route, r)
 		if a.b.Guard == nil || route.Right == access.Open {
-			a.answer(w, q)
+			bounded := a.bounded(w, q.Request)
+			a.call(bounded, q)
+			bounded.begin()
 			return
 		}
 		s, err := a.admit(q)
 		q.identify(s)
-		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-		if route.Audited {
-			w = seen
-		}
+		bounded := a.bounded(w, q.Request)
 		if err != nil {
-			a.deny(w, q.Request, err)
+			a.deny(bounded, q.Request, err)
 		} else {
-			a.answer(w, q)
+			a.call(bounded, q)
 		}
+		bounded.begin()
 		if route.Audited {
-			a.note(q, s, seen.status, err)
+			a.note(q, s, bounded, err)
 		}
 	})
-}
-
-// answer writes the answer of a route. Large answers are written with memory of the client's share.
-func (a *endpoints) answer(w http.ResponseWriter, q *request) {
-	bounded := a.bounded(w, q.Request)
-	a.call(bounded, q)
-	bounded.begin()
 }
 
 func (a *endpoints) call(w http.ResponseWriter, q *request) {

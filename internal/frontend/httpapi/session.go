@@ -69,13 +69,12 @@ func (a *endpoints) viewOf(ctx context.Context, s *guard.Session, expires time.T
 
 func (a *endpoints) signIn(q *request) (any, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-		s, err := a.signInWith(seen, r)
+		s, err := a.signInWith(w, r)
 		client := s
 		if client == nil && bearer(r) == "" {
 			client = a.b.Guard.Begin(guard.Credentials{Address: r.RemoteAddr})
 		}
-		a.note(q, client, seen.status, err)
+		a.note(q, client, w.(*boundedWriter), err)
 	}), nil
 }
 
@@ -109,20 +108,19 @@ func (a *endpoints) signInWith(w http.ResponseWriter, r *http.Request) (*guard.S
 // signOut ends the session of the cookie; a bearer token stays valid.
 func (a *endpoints) signOut(q *request) (any, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		s, err := a.session(r)
-		http.SetCookie(seen, a.cookie(r, "", -1))
+		http.SetCookie(w, a.cookie(r, "", -1))
 		c, none := r.Cookie(cookieName(r))
 		ended := none == nil && err == nil && a.b.Guard.SignOut(c.Value) // also from another address
 		if err == nil && !s.LoggedIn() && !ended {
 			err = guard.ErrLogin
 		}
 		if err != nil {
-			a.deny(seen, r, err)
+			a.deny(w, r, err)
 		} else {
-			respond(seen, http.StatusOK, nil)
+			respond(w, http.StatusOK, nil)
 		}
-		a.note(q, s, seen.status, err)
+		a.note(q, s, w.(*boundedWriter), err)
 	}), nil
 }
 

@@ -44,7 +44,8 @@ func (a *endpoints) stats(q *request) (any, error) {
 		Version: a.opts.Version, Health: a.health(), StartTime: a.opts.StartTime.Unix(), began: a.opts.StartTime,
 		Topics: a.b.Stats.Topics(topic, channel, clients),
 	}
-	unknown := topic != "" && len(reply.Topics) == 0 && !a.hasTopic(topic)
+	// This broker need not lead a partition of the topic.
+	unknown := topic != "" && len(reply.Topics) == 0 && !slices.Contains(a.b.Directory.Topics(), topic)
 	if channel != "" { // a topic without the channel is not requested
 		reply.Topics = slices.DeleteFunc(reply.Topics, func(t api.TopicStats) bool { return len(t.Channels) == 0 })
 	}
@@ -64,11 +65,6 @@ func (a *endpoints) stats(q *request) (any, error) {
 		return reply, nil
 	}
 	return reply.text(), nil
-}
-
-// hasTopic reports whether the topic exists in the cluster. This broker need not lead a partition of it.
-func (a *endpoints) hasTopic(topic string) bool {
-	return slices.Contains(a.b.Directory.Topics(), topic)
 }
 
 func countsOf(topic string, producers []api.ClientStats) {
@@ -106,7 +102,11 @@ func (s *statsReply) text() string {
 	fmt.Fprintf(w, "uptime %s\n", time.Since(s.began).Round(time.Second))
 	fmt.Fprintf(w, "\nHealth: %s\n", s.Health)
 	if s.Memory != nil {
-		writeMemory(w, s.Memory)
+		fmt.Fprint(w, "\nMemory:\n")
+		for name, value := range s.Memory.Gauges() {
+			fmt.Fprintf(w, "   %-25s\t%d\n", name, value)
+		}
+		fmt.Fprintf(w, "   %-25s\t%d\n", "gc_total_runs", s.Memory.GCTotalRuns)
 	}
 	topics, producers := "\nTopics:", "\nProducers:\n"
 	if len(s.Topics) == 0 {
@@ -124,14 +124,6 @@ func (s *statsReply) text() string {
 		writeProducer(w, &s.Producers[i])
 	}
 	return w.String()
-}
-
-func writeMemory(w io.Writer, m *metrics.Memory) {
-	fmt.Fprint(w, "\nMemory:\n")
-	for name, value := range m.Gauges() {
-		fmt.Fprintf(w, "   %-25s\t%d\n", name, value)
-	}
-	fmt.Fprintf(w, "   %-25s\t%d\n", "gc_total_runs", m.GCTotalRuns)
 }
 
 func writeTopic(w io.Writer, t *api.TopicStats) {

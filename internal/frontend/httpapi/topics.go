@@ -67,13 +67,13 @@ var topicRoutes = []Route{
 }
 
 func argsOptions[T any](rows []option.Row[T]) (list []Argument) {
-	kinds := map[option.Kind]Kind{
+	kinds := map[option.Kind]kind{
 		option.Duration: Duration, option.Choice: kindText, option.Text: kindText, option.Delays: kindText,
 	}
 	for _, r := range rows {
 		a := numberArg(r.Name, r.Help)
-		if kind, ok := kinds[r.Kind]; ok {
-			a.Kind = kind
+		if k, ok := kinds[r.Kind]; ok {
+			a.Kind = k
 		}
 		list = append(list, a)
 	}

@@ -68,8 +68,8 @@ type Options struct {
 	Log          logrus.FieldLogger
 }
 
-// TCPHandler serves the connections of the TCP port. *tcp.Handler implements it.
-type TCPHandler interface {
+// tcpHandler serves the connections of the TCP port. *tcp.Handler implements it.
+type tcpHandler interface {
 	// Serve handles one client until the client closes or ctx ends, and closes conn.
 	Serve(ctx context.Context, conn net.Conn)
 	// Refuse sends one client the reason why it is not served, and closes conn.
@@ -80,7 +80,7 @@ type TCPHandler interface {
 
 // Handlers serve the ports. A handler may be nil if its port is not open.
 type Handlers struct {
-	TCP                 TCPHandler
+	TCP                 tcpHandler
 	HTTP, HTTPS, Lookup http.Handler
 }
 
@@ -88,7 +88,7 @@ type Handlers struct {
 type Server struct {
 	opts        Options
 	listeners   [4]net.Listener // by port; nil: it is not open
-	tcpHandler  TCPHandler
+	tcpHandler  tcpHandler
 	httpServers []*http.Server
 	tcpSeats    *seats
 	httpSeats   *httpSeats

@@ -1,7 +1,7 @@
 // Package lookup registers a broker's topics with external nsqlookupd daemons, over their TCP protocol V1.
 //
 // The brokers implement the lookup API themselves; this package is for sites that keep their nsqlookupds. It does not
-// decide which topics are registered: it makes the registrations at each nsqlookupd equal to its Source.
+// decide which topics are registered: it makes the registrations at each nsqlookupd equal to Options.Topics.
 //
 // # Goroutines
 //

@@ -87,14 +87,14 @@ func (p *peer) disconnect() {
 	p.conn, p.registered = nil, nil
 }
 
-// update sends the differences between Source and the registrations of this connection.
+// update sends the differences between the topics and the registrations of this connection.
 func (p *peer) update(ctx context.Context) error {
 	if p.conn == nil {
 		if err := p.connect(ctx); err != nil {
 			return err
 		}
 	}
-	want := registrations(p.opts.Source)
+	want := registrations(p.opts.Topics())
 	for r := range p.registered {
 		if !want[r] {
 			if err := p.send("UNREGISTER", r); err != nil {

@@ -29,25 +29,12 @@ type Identity struct {
 	TopologyRegion   string `json:"topology_region"`
 }
 
-// FromStats returns the channels of each topic that a broker leads.
-func FromStats(s api.Stats) map[string][]string {
-	set := map[string][]string{}
-	for _, t := range s.Topics("", "", false) {
-		channels := make([]string, len(t.Channels))
-		for i := range t.Channels {
-			channels[i] = t.Channels[i].ChannelName
-		}
-		set[t.TopicName] = channels
-	}
-	return set
-}
-
 // Options say what to register and when.
 type Options struct {
 	Identity Identity
-	// Source returns the topics to register, with their channels. Any goroutine may call it.
-	Source func() map[string][]string
-	// Refresh is how often Source is called without a Notify (default 1 s); Ping is how often an idle connection is
+	// Topics returns the topics to register, with their channels: those that the broker leads. Any goroutine may call it.
+	Topics func() []api.TopicStats
+	// Refresh is how often Topics is called without a Notify (default 1 s); Ping is how often an idle connection is
 	// used (default 15 s).
 	Refresh, Ping time.Duration
 	// ConnectTimeout and RequestTimeout are for the HTTP queries of Channels; each TCP exchange has one second.
@@ -174,12 +161,12 @@ func (r *Registrar) peers() []*peer {
 
 type registration struct{ topic, channel string }
 
-func registrations(source func() map[string][]string) map[registration]bool {
+func registrations(topics []api.TopicStats) map[registration]bool {
 	set := map[registration]bool{}
-	for topic, channels := range source() {
-		set[registration{topic: topic}] = true
-		for _, c := range channels {
-			set[registration{topic, c}] = true
+	for _, t := range topics {
+		set[registration{topic: t.TopicName}] = true
+		for i := range t.Channels {
+			set[registration{t.TopicName, t.Channels[i].ChannelName}] = true
 		}
 	}
 	return set

@@ -139,7 +139,19 @@ type source struct {
 	topics map[string][]string
 }
 
-func (s *source) get() map[string][]string  { s.Lock(); defer s.Unlock(); return s.topics }
+func (s *source) get() (list []api.TopicStats) {
+	s.Lock()
+	defer s.Unlock()
+	for topic, channels := range s.topics {
+		t := api.TopicStats{TopicName: topic}
+		for _, c := range channels {
+			t.Channels = append(t.Channels, api.ChannelStats{ChannelName: c})
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
 func (s *source) set(t map[string][]string) { s.Lock(); s.topics = t; s.Unlock() }
 
 func options(s *source) Options {
@@ -147,7 +159,7 @@ func options(s *source) Options {
 	log.SetOutput(io.Discard)
 	return Options{
 		Identity: Identity{Version: "1.3.0", TCPPort: 4150, HTTPPort: 4151, BroadcastAddress: "b", Hostname: "h"},
-		Source:   s.get, Refresh: 5 * time.Millisecond, Ping: 10 * time.Millisecond, Log: log,
+		Topics:   s.get, Refresh: 5 * time.Millisecond, Ping: 10 * time.Millisecond, Log: log,
 	}
 }
 
@@ -220,19 +232,6 @@ func TestChannels(t *testing.T) {
 	channels, err := r.Channels(t.Context(), "x#ephemeral")
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b", "x#ephemeral"}, channels)
-}
-
-// leading is a broker that leads one topic.
-type leading struct{}
-
-func (leading) Health() error { return nil }
-
-func (leading) Topics(string, string, bool) []api.TopicStats {
-	return []api.TopicStats{{TopicName: "t", Channels: []api.ChannelStats{{ChannelName: "a"}, {ChannelName: "b"}}}}
-}
-
-func TestFromStats(t *testing.T) {
-	require.Equal(t, map[string][]string{"t": {"a", "b"}}, FromStats(leading{}))
 }
 
 // TestAddresses: so many, and each host:port alone.

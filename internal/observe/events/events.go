@@ -3,7 +3,6 @@ package events
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -76,23 +75,21 @@ func (e *Event) OfPartition() bool {
 	return e.Kind == Election || e.Kind == InSync || e.Kind == Rollback || e.Kind == Truncation
 }
 
-// Key identifies an event that several brokers saw. It is "" for an event of only one broker.
-func (e *Event) Key() string {
+type key struct {
+	kind, topic, code string
+	id                ident.Partition
+	epoch             ident.Epoch
+	leader, broker    ident.Node
+	run               ident.Incarnation
+	revision          int64
+}
+
+// Key is a comparable value that identifies an event that several brokers saw. It is nil for an event of only one broker.
+func (e *Event) Key() any {
 	if !e.OfCluster {
-		return ""
+		return nil
 	}
-	b := make([]byte, 0, 96)
-	b = append(b, e.Kind...)
-	b = append(b, ' ')
-	b = append(b, e.Topic...)
-	b = strconv.AppendUint(append(b, ' '), uint64(e.ID.Topic), 16)
-	b = strconv.AppendUint(append(b, '/'), uint64(e.ID.Number), 10)
-	b = strconv.AppendUint(append(b, ' '), uint64(e.Epoch), 10)
-	b = append(append(b, ' '), e.Leader...)
-	b = append(append(b, ' '), e.Broker...)
-	b = strconv.AppendInt(append(b, ' '), int64(e.Run), 10)
-	b = strconv.AppendInt(append(b, ' '), e.Revision, 10)
-	return string(append(b, e.Code...))
+	return key{e.Kind, e.Topic, e.Code, e.ID, e.Epoch, e.Leader, e.Broker, e.Run, e.Revision}
 }
 
 // Recorder has the events. All methods are safe for concurrent use and do nothing on a nil Recorder.

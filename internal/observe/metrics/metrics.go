@@ -99,12 +99,12 @@ var refusals = []string{
 // Refusals lists the labels of the limits, for the table in docs/reference/limits.md.
 func Refusals() []string { return refusals }
 
-// Timing is an operation whose duration Took records. timingSeries has its metric.
-type Timing uint8
+// timing is an operation whose duration Took records. timingSeries has its metric.
+type timing uint8
 
 // The timings. The first ones are the stages of a put, or of a group of puts.
 const (
-	StageQueue     Timing = iota // waiting for the partition's core loop
+	StageQueue     timing = iota // waiting for the partition's core loop
 	StageWrite                   // sealing and submitting to the journal
 	StageSync                    // until the local journal is durable
 	StageReplicate               // until all in-sync replicas have it durably
@@ -133,7 +133,7 @@ type Recorder struct {
 	ok            prometheus.Counter            // puts that were answered OK
 	refused       map[string]prometheus.Counter // the other answers to puts, by label; never changes
 	count         []prometheus.Counter          // by Count
-	timing        []prometheus.Observer         // by Timing
+	timing        []prometheus.Observer         // by timing
 	wait          *waits
 }
 
@@ -150,7 +150,8 @@ func New(maxSeries int) *Recorder {
 	for _, m := range timingSeries {
 		r.timing = append(r.timing, children(m.labels, r.histograms(m.name, m.buckets).WithLabelValues)...)
 	}
-	r.wait = newWaits(r.histograms("message_wait_seconds", waitBuckets))
+	wait := r.histograms("message_wait_seconds", waitBuckets)
+	r.wait = &waits{vec: wait, of: map[[2]string]*Wait{{other, other}: {wait.WithLabelValues(other, other)}}}
 	answers := r.counters("puts_total")
 	r.ok = answers.WithLabelValues(outcome.LabelOf(nil))
 	r.refused = map[string]prometheus.Counter{outcome.LabelRefused: answers.WithLabelValues(outcome.LabelRefused)}
@@ -233,7 +234,7 @@ func (r *Recorder) Add(c Count, n int) {
 }
 
 // Took records the duration of an operation.
-func (r *Recorder) Took(t Timing, d time.Duration) {
+func (r *Recorder) Took(t timing, d time.Duration) {
 	if r != nil {
 		r.timing[t].Observe(d.Seconds())
 	}

@@ -7,20 +7,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Kind is the type of a metric.
-type Kind string
+// kind is the type of a metric.
+type kind string
 
 // The kinds.
 const (
-	KindGauge     Kind = "gauge"
-	KindCounter   Kind = "counter"
-	KindHistogram Kind = "histogram"
+	KindGauge     kind = "gauge"
+	KindCounter   kind = "counter"
+	KindHistogram kind = "histogram"
 )
 
 // Definition is one metric.
 type Definition struct {
 	Name   string // without the namespace
-	Kind   Kind
+	Kind   kind
 	Labels []string
 	Help   string // stands alone: one or more whole sentences
 }
@@ -28,14 +28,14 @@ type Definition struct {
 // FullName is the name in /metrics.
 func (d Definition) FullName() string { return namespace + "_" + d.Name }
 
-// Section is a group of the table, as docs/metrics.md has it.
-type Section struct {
+// section is a group of the table, as docs/metrics.md has it.
+type section struct {
 	Title   string
 	Metrics []Definition
 }
 
 // Sections is the table of all metrics, in the order of docs/metrics.md.
-func Sections() []Section { return slices.Clone(table) }
+func Sections() []section { return slices.Clone(table) }
 
 var (
 	byTopic     = []string{"topic"}
@@ -44,7 +44,7 @@ var (
 	byNode      = []string{"node"}
 )
 
-var table = []Section{
+var table = []section{
 	{"Puts", []Definition{
 		{"puts_total", KindCounter, []string{"answer"}, "Puts of this broker's clients, by their answer after all retries: ok, in_doubt, and the definite refusals."},
 		{"put_stage_seconds", KindHistogram, []string{"stage"}, "Time that a put spends in one stage at its leader: queue (waiting for the core loop), write (sealing and submitting to the journal), sync (until this broker's disk has it), replicate (until all in-sync replicas have it), commit (from its arrival at the leader to its answer)."},
@@ -187,10 +187,10 @@ var definitions = func() map[string]Definition {
 }()
 
 // define finds a metric in the table. A metric that is not there is a bug.
-func define(name string, kind Kind) Definition {
+func define(name string, k kind) Definition {
 	d, ok := definitions[name]
-	if !ok || d.Kind != kind {
-		panic(fmt.Sprintf("metrics: %s %q is not in the table", kind, name))
+	if !ok || d.Kind != k {
+		panic(fmt.Sprintf("metrics: %s %q is not in the table", k, name))
 	}
 	return d
 }

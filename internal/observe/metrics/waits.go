@@ -19,11 +19,6 @@ type waits struct {
 // Wait is the histogram of one channel. A nil Wait records nothing.
 type Wait struct{ to prometheus.Observer }
 
-func newWaits(vec *prometheus.HistogramVec) *waits {
-	rest := [2]string{other, other}
-	return &waits{vec: vec, of: map[[2]string]*Wait{rest: {vec.WithLabelValues(other, other)}}}
-}
-
 // Wait returns the histogram of a channel: its own for the first channels, and one for all others.
 func (r *Recorder) Wait(topic, channel string) *Wait {
 	if r == nil {

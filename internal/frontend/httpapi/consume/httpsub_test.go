@@ -62,7 +62,7 @@ func (b *bench) put(bodies ...string) {
 }
 
 func request(name string) Request {
-	return Request{Client: Client{Host: "h", Name: name}, Topic: "t", Channel: "c", MsgTimeout: time.Minute, MaxInFlight: 100}
+	return Request{Client: client{Host: "h", Name: name}, Topic: "t", Channel: "c", MsgTimeout: time.Minute, MaxInFlight: 100}
 }
 
 // poll returns the bodies and the receipts of one poll, which was answered.

@@ -50,8 +50,8 @@ type Options struct {
 	Metrics             *metrics.Recorder // nil = nothing is recorded
 }
 
-// Client identifies a client: the polls of one client to one channel share a session.
-type Client struct {
+// client identifies a client: the polls of one client to one channel share a session.
+type client struct {
 	Identity string // of the user; "" without users
 	Host     string // address without the port
 	Name     string // ?client=, for several clients of one address
@@ -60,7 +60,7 @@ type Client struct {
 
 // Request is what a poll or a stream subscribes to. Polls with equal fields up to MsgTimeout share a session.
 type Request struct {
-	Client         Client
+	Client         client
 	Topic, Channel string
 	MsgTimeout     time.Duration
 	// MaxInFlight bounds the messages in flight of the session.
@@ -70,7 +70,7 @@ type Request struct {
 }
 
 type key struct {
-	client         Client
+	client         client
 	topic, channel string
 	msgTimeout     time.Duration
 }

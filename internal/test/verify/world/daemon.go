@@ -130,7 +130,7 @@ func (p *daemon) serve(ctx context.Context) {
 	p.web = &http.Server{Handler: httpapi.NSQD(httpapi.Options{
 		InfoReply: httpapi.InfoReply{NodeName: m.name, TCPPort: tcpPort, HTTPPort: httpPort}, StartTime: time.Now(), Messages: to.Messages, Connection: to.Connection,
 	}, httpapi.Backend{
-		Publisher: b.Gateway, Stats: b.Stats, Directory: b.Directory, Inspector: b.Inspector,
+		Publisher: b.Gateway, Stats: b.Inspector, Directory: b.Directory, Inspector: b.Inspector,
 		Admin: b.Admin, Planner: b.Admin, Channels: b.Admin, Recovery: b.Admin, Tracer: b.Admin,
 		Producers: p.tcp.Producers, Consumers: p.consumers, Log: log,
 	})}
