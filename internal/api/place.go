@@ -12,12 +12,12 @@ import (
 // Places is the help of an argument that ParsePlace reads.
 const Places = "earliest, latest, a sequence, or a time: RFC 3339, or a Unix time in ns"
 
-// PlaceKind is the form of a place.
-type PlaceKind int
+// placeKind is the form of a place.
+type placeKind int
 
 // The kinds of places.
 const (
-	PlaceByRule   PlaceKind = iota // "": the rules of a new channel
+	PlaceByRule   placeKind = iota // "": the rules of a new channel
 	PlaceEarliest                  // "earliest"
 	PlaceLatest                    // "latest"
 	PlaceSequence
@@ -27,7 +27,7 @@ const (
 // Place is a position in a log as clients and operators name it: where a channel begins or moves to, or a reader
 // begins.
 type Place struct {
-	Kind     PlaceKind
+	Kind     placeKind
 	Sequence ident.Sequence // of PlaceSequence
 	Time     time.Time      // of PlaceTime
 }
@@ -110,8 +110,8 @@ const (
 
 const hexDigits = "0123456789abcdef"
 
-// MessagePlace is the content of a message id, which belongs to a topic only if Nonce is NonceOf(topic).
-type MessagePlace struct {
+// messagePlace is the content of a message id, which belongs to a topic only if Nonce is NonceOf(topic).
+type messagePlace struct {
 	Nonce     uint16
 	Partition uint16
 	Sequence  ident.Sequence
@@ -134,7 +134,7 @@ func MessageIDOf(p ident.Partition, seq ident.Sequence) MessageID {
 }
 
 // ParseMessageID reads an id; false: it is not 16 lower-case hexadecimal digits.
-func ParseMessageID(id MessageID) (MessagePlace, bool) {
+func ParseMessageID(id MessageID) (messagePlace, bool) {
 	var n uint64
 	for _, c := range id {
 		switch {
@@ -143,10 +143,10 @@ func ParseMessageID(id MessageID) (MessagePlace, bool) {
 		case c >= 'a' && c <= 'f':
 			n = n<<4 | uint64(c-'a'+10)
 		default:
-			return MessagePlace{}, false
+			return messagePlace{}, false
 		}
 	}
-	return MessagePlace{
+	return messagePlace{
 		Nonce:     uint16(n >> (partitionBits + sequenceBits)),
 		Partition: uint16(n >> sequenceBits & (MaxPartitions - 1)),
 		Sequence:  ident.Sequence(n & uint64(ident.MaxSequence-1)),

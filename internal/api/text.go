@@ -12,14 +12,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/filter"
 )
 
-// maxNameLength bounds a topic's or channel's name, suffix included.
-const maxNameLength = 64
-
-// DeadLetterChannel is the channel of a dead-letter topic that retains the dead letters until they are moved back.
-const DeadLetterChannel = "redrive"
-
-// EphemeralSuffix marks channels and topics that live as long as their clients.
-const EphemeralSuffix = "#ephemeral"
+// Names of topics and channels.
+const (
+	maxNameLength     = 64           // suffix included
+	DeadLetterChannel = "redrive"    // of a dead-letter topic; it retains the dead letters until they are moved back
+	EphemeralSuffix   = "#ephemeral" // of channels and topics that live as long as their clients
+)
 
 // ValidName reports whether s may name a topic or a channel: [.a-zA-Z0-9_-]+(#ephemeral)? of at most 64 bytes.
 func ValidName(s string) bool {
@@ -68,11 +66,12 @@ func IsPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// ReservedHeaders is the prefix of the headers that brokers and clients of the replicated fork interpret.
-const ReservedHeaders = "##"
-
-// HeaderTag is the header with the tag of a message, which filters call "tag".
-const HeaderTag = filter.TagHeader
+// Names of headers.
+const (
+	ReservedHeaders = "##"             // prefix of those that brokers and clients of the replicated fork interpret
+	HeaderTag       = filter.TagHeader // the tag of a message, which filters call "tag"
+	MaxHeaderName   = 128              // bytes
+)
 
 // clientHeaders are the reserved names that a client with the right to publish may set in PUB_EXT.
 var clientHeaders = []string{"##key", "##ttl_ms", "##trace_id", HeaderTag, "##channel_filter_tag", "##id", "##seq"}
@@ -87,9 +86,6 @@ var administratorHeaders = []string{
 
 // TakesAdminister reports whether a header of this name requires the right to administer the topic.
 func TakesAdminister(name string) bool { return slices.Contains(administratorHeaders, name) }
-
-// MaxHeaderName bounds the name of a header in bytes.
-const MaxHeaderName = 128
 
 // CheckHeaderName refuses the name of a header that a client may not set.
 func CheckHeaderName(name string) error {

@@ -119,8 +119,8 @@ const (
 	OfBrokers                   // … to another broker only
 )
 
-// HTTP is an error's answer over HTTP; a zero Status is none: the error is internal there.
-type HTTP struct {
+// httpAnswer is an error's answer over HTTP; a zero Status is none: the error is internal there.
+type httpAnswer struct {
 	Status     int
 	Message    string // "": the error's text
 	RetryAfter bool
@@ -131,12 +131,12 @@ type Row struct {
 	Outcome Outcome // 0: no proposal ends so
 	Effect  Effect  // of the Outcome
 
-	Err   error  // its text is also the TCP client's, after "E_PUB_FAILED PUB failed "; nil: no error
-	Code  Code   // of Err
-	Class Class  // of Err
-	Uses  Uses   // the operations that Err answers
-	HTTP  HTTP   // of Err
-	Label string // of the answer in puts_total; "": it is never the answer to a client's put
+	Err   error      // its text is also the TCP client's, after "E_PUB_FAILED PUB failed "; nil: no error
+	Code  Code       // of Err
+	Class Class      // of Err
+	Uses  Uses       // the operations that Err answers
+	HTTP  httpAnswer // of Err
+	Label string     // of the answer in puts_total; "": it is never the answer to a client's put
 }
 
 // Rows are all rows, in the order in which Find tries them.

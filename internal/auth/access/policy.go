@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// Kind says how an identity is known.
-type Kind uint8
+// kind says how an identity is known.
+type kind uint8
 
 // The kinds of identities; see the package comment.
 const (
-	Anonymous Kind = iota
+	Anonymous kind = iota
 	Named
 	Peer
 )
 
-// AnonymousUser is the user whose rights every client without credentials has.
-const AnonymousUser = "anonymous"
-
-// BootstrapUser is the administrator of --bootstrap-admin-token-file.
-const BootstrapUser = "bootstrap-admin"
+// The names of special users.
+const (
+	AnonymousUser = "anonymous"       // its rights are those of every client without credentials
+	BootstrapUser = "bootstrap-admin" // the administrator of --bootstrap-admin-token-file
+)
 
 // Identity is one client as the decision sees it. The zero value is anonymous.
 type Identity struct {
-	Kind Kind
+	Kind kind
 	Name string // of a Named one
 	// TokenID is that of the token it came with; "" = it came with a certificate.
 	TokenID string
@@ -41,8 +41,8 @@ func (i Identity) String() string {
 	return AnonymousUser
 }
 
-// Grant is some rights on the topics that match.
-type Grant struct {
+// grant is some rights on the topics that match.
+type grant struct {
 	Topic  Pattern
 	Rights Right
 }
@@ -54,7 +54,7 @@ type User struct {
 	Hash        string
 	TokenID     string // "" = it has no token
 	Cluster     Right
-	Grants      []Grant
+	Grants      []grant
 	Quota       Quota
 	Revision    int64 // of its key
 }
@@ -101,7 +101,7 @@ func (u *User) allows(r Right, topic string) bool {
 	case r == Discover && u.Cluster&Observe != 0:
 		return true
 	}
-	return slices.ContainsFunc(u.Grants, func(g Grant) bool { return (g.Rights&r != 0 || r == Discover) && g.Topic.Match(topic) })
+	return slices.ContainsFunc(u.Grants, func(g grant) bool { return (g.Rights&r != 0 || r == Discover) && g.Topic.Match(topic) })
 }
 
 // Policy is all users at one revision of the metadata. It is immutable.
@@ -264,8 +264,10 @@ func ParseTopicRights(text string) (Right, error) { return parseRights(text, top
 // ParseClusterRights reads words such as observe.
 func ParseClusterRights(text string) (Right, error) { return parseRights(text, clusterRights) }
 
-// maxRights bounds the text of rights in bytes: the audit shows all of it.
-const maxRights = 64
+const (
+	maxRights  = 64  // bytes of the text of rights: the audit shows all of it
+	maxPattern = 128 // bytes of a pattern: twice a name
+)
 
 func parseRights(text string, of Right) (set Right, err error) {
 	if len(text) > maxRights {
@@ -288,9 +290,6 @@ func parseRights(text string, of Right) (set Right, err error) {
 
 // Pattern matches topics; see the package comment.
 type Pattern string
-
-// maxPattern bounds a pattern in bytes: twice a name.
-const maxPattern = 128
 
 // Valid reports whether the pattern can match a name at all.
 func (p Pattern) Valid() bool {

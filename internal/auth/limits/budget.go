@@ -8,11 +8,16 @@ import (
 	"time"
 )
 
-// Free is the number of bytes that each body, and each connection, holds without a reservation.
-const Free = 64 << 10
-
-// MaxWait bounds the wait for a reservation.
-const MaxWait = 10 * time.Second
+const (
+	// Free is the number of bytes that each body, and each connection, holds without a reservation.
+	Free = 64 << 10
+	// MaxWait bounds the wait for a reservation.
+	MaxWait = 10 * time.Second
+	// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a
+	// second. Otherwise a client that sends a byte now and then keeps memory from others.
+	Grace   = 10 * time.Second
+	MinRate = 16 << 10
+)
 
 // Budget is a number of bytes. A nil *Budget has no limit. Its methods may be called by any goroutine.
 type Budget struct {
@@ -79,19 +84,6 @@ type Share struct {
 
 // Share returns the share of a user or an address.
 func (b *Budget) Share(owner string) Share { return Share{b: b, owner: owner} }
-
-// Used is the number of bytes that the share has reserved.
-func (s Share) Used() int64 {
-	if s.b == nil {
-		return 0
-	}
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	if o := s.b.mu.owners[s.owner]; o != nil {
-		return o.used
-	}
-	return 0
-}
 
 // Watch returns the share with a flag that is set when a tally of it finds no room.
 func (s Share) Watch() (Share, *atomic.Bool) {
@@ -240,13 +232,6 @@ func (b *Budget) grantLocked() {
 		b.restLocked(o)
 	}
 }
-
-// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a second.
-// Otherwise a client that sends a byte now and then keeps memory from others.
-const (
-	Grace   = 10 * time.Second
-	MinRate = 16 << 10
-)
 
 // Due is when the next byte of a body must arrive, if the given number of bytes has arrived since it began.
 func Due(began time.Time, read int64) time.Time {

@@ -155,3 +155,16 @@ func TestNoBudget(t *testing.T) {
 	tally.Give(1 << 40)
 	require.Zero(t, (&Tally{}).Held())
 }
+
+// Used is the number of bytes that the share has reserved.
+func (s Share) Used() int64 {
+	if s.b == nil {
+		return 0
+	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if o := s.b.mu.owners[s.owner]; o != nil {
+		return o.used
+	}
+	return 0
+}

@@ -308,15 +308,15 @@ func (c *conn) command(ctx context.Context) error {
 	return fatal(codeInvalid, "invalid command %s", verb)
 }
 
-// Command is one command of the protocol, with the right that it requires. FIN, REQ, TOUCH, RDY and CLS require none: they
+// command is one command of the protocol, with the right that it requires. FIN, REQ, TOUCH, RDY and CLS require none: they
 // work on a subscription that was allowed. docs/reference/rights.md follows from the table.
-type Command struct {
+type command struct {
 	Name  string
 	Right access.Right
 	run   func(c *conn, ctx context.Context, verb string) error
 }
 
-var commands = [...]Command{
+var commands = [...]command{
 	{"IDENTIFY", access.Open, (*conn).identify},
 	{"AUTH", access.Open, (*conn).auth},
 	{"NOP", access.Open, func(c *conn, _ context.Context, _ string) error { c.heartbeats = true; return nil }},
@@ -338,4 +338,4 @@ var commands = [...]Command{
 }
 
 // Commands returns all commands.
-func Commands() []Command { return commands[:] }
+func Commands() []command { return commands[:] }
