@@ -70,7 +70,7 @@ func TestReserveGivesUp(t *testing.T) {
 		s.Release(Bodies, mib/2)
 		s.Release(Bodies, mib/2)
 		require.Zero(t, b.Used())
-		require.Zero(t, b.mu.queue.Len())
+		require.Empty(t, b.mu.queue)
 		require.Empty(t, b.mu.owners)
 	})
 }
