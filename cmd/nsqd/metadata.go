@@ -198,14 +198,6 @@ func (w *nameWait) over(asked, answered time.Time, term uint64) bool {
 	return answered.Sub(w.since) > w.most
 }
 
-// members returns nil with an external etcd, whose members are not Lockstep's to change.
-func (p *process) members() metadata.Members {
-	if p.meta.etcd == nil {
-		return nil
-	}
-	return p.meta.etcd
-}
-
 // countPeers shows the connections at the ports of the embedded etcd as metrics.
 func (p *process) countPeers() {
 	for i, port := range []string{"client", "peer"} {

@@ -119,7 +119,7 @@ const (
 	OfBrokers                   // … to another broker only
 )
 
-// httpAnswer is an error's answer over HTTP; a zero Status is none: the error is internal there.
+// httpAnswer is an error's answer over HTTP; Status 0: the error is an internal one there.
 type httpAnswer struct {
 	Status     int
 	Message    string // "": the error's text
@@ -163,7 +163,7 @@ func (o Outcome) Row() Row {
 }
 
 // Find returns the row of an error among those of some uses: the first whose sentinel the error wraps; false if there
-// is none.
+// is no such row.
 func Find(err error, uses Uses) (Row, bool) {
 	for _, r := range rows {
 		if r.Err != nil && r.Uses&uses != 0 && errors.Is(err, r.Err) {

@@ -192,7 +192,7 @@ func (b *Budget) leave(name string, c *claim) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-c.granted: // perhaps in the meantime
+	case <-c.granted: // after the caller stopped waiting
 		return true
 	default:
 	}
