@@ -16,7 +16,7 @@ const (
 	// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a
 	// second. Otherwise a client that sends a byte now and then keeps memory from others.
 	Grace   = 10 * time.Second
-	MinRate = 16 << 10
+	MinRate = 16 << 10 // bytes a second
 )
 
 // Budget is a number of bytes. A nil *Budget has no limit. Its methods may be called by any goroutine.
