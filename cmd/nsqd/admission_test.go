@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 )
 
@@ -19,7 +20,7 @@ func TestInvitationsThatAreNotNeeded(t *testing.T) {
 		"without TLS":              nil,
 		"for *.brokers.example is": append([]string{"--rpc-tls-name=*.brokers.example"}, files...),
 	} {
-		o, _, err := settings(append([]string{"--node-name=n1", "--require-users"}, args...))
+		o, _, err := config.Load(source(append([]string{"--node-name=n1", "--require-users"}, args...)))
 		require.NoError(t, err)
 		r := peers{}
 		require.NoError(t, r.load(o, nil))

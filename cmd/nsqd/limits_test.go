@@ -26,11 +26,11 @@ import (
 // TestExposedPorts: beyond loopback a port opens with authentication, or with the flag that says otherwise.
 func TestExposedPorts(t *testing.T) {
 	t.Parallel()
-	_, _, err := settings([]string{"--tcp-address=0.0.0.0:0", "--http-address=127.0.0.1:0"})
+	_, _, err := config.Load(source([]string{"--tcp-address=0.0.0.0:0", "--http-address=127.0.0.1:0"}))
 	require.ErrorContains(t, err, "--tcp-address=0.0.0.0:0 is reachable from the network, and no client has to authenticate: give --require-users")
-	_, _, err = settings([]string{"--insecure-clients", "--tcp-address=0.0.0.0:0", "--http-address=0.0.0.0:0"})
+	_, _, err = config.Load(source([]string{"--insecure-clients", "--tcp-address=0.0.0.0:0", "--http-address=0.0.0.0:0"}))
 	require.ErrorContains(t, err, "--http-address=0.0.0.0:0 is reachable from the network")
-	_, _, err = settings([]string{"--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--rpc-address=0.0.0.0:0"})
+	_, _, err = config.Load(source([]string{"--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--rpc-address=0.0.0.0:0"}))
 	require.ErrorContains(t, err, "--rpc-address=0.0.0.0:0 is reachable from the network")
 	b := prepare(t)
 	b.run("--insecure-clients", fmt.Sprintf("--tcp-address=0.0.0.0:%d", b.base), "--insecure", fmt.Sprintf("--rpc-address=0.0.0.0:%d", b.base+3))

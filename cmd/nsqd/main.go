@@ -36,7 +36,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	// 1. Settings.
 	build := api.ReadBuild().Describe(metadata.Level)
-	o, warnings, err := settings(args)
+	o, warnings, err := config.Load(source(args))
 	switch {
 	case errors.Is(err, config.ErrHelp):
 		return report(config.Help(os.Stdout, errors.Is(err, config.ErrHelpAll)))
@@ -86,8 +86,7 @@ func run(args []string) int {
 	return 0
 }
 
-func settings(args []string) (config.Options, []string, error) { return config.Load(source(args)) }
-
+// source is where the settings come from.
 func source(args []string) config.Source {
 	return config.Source{Args: args, Env: os.LookupEnv, Environ: os.Environ, ReadFile: os.ReadFile}
 }

@@ -214,7 +214,7 @@ func (p *process) reloads(asked <-chan os.Signal) {
 // reload (SIGHUP) reads the certificates for clients, the log level and --rpc-tls-allow again, the latter two from the
 // file if there is one.
 func (p *process) reload() {
-	if o, _, err := settings(p.args); err != nil {
+	if o, _, err := config.Load(source(p.args)); err != nil {
 		p.log.WithError(err).Error("cannot reload the settings, the old ones remain in effect")
 	} else {
 		p.peers.names.SetNodes(knownBrokers(o))

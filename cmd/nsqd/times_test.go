@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/internal/config"
 )
 
 // TestRareHeartbeats: a broker whose heartbeats are rarer than another one's timeout is silent to it.
@@ -28,7 +29,7 @@ func TestRareHeartbeats(t *testing.T) {
 // TestTimesOfTheEmbeddedEtcd: a single member grants no lease shorter than an election.
 func TestTimesOfTheEmbeddedEtcd(t *testing.T) {
 	t.Parallel()
-	o, _, err := settings([]string{"--insecure-clients", "--insecure-http", "--etcd-election-timeout=3s"})
+	o, _, err := config.Load(source([]string{"--insecure-clients", "--insecure-http", "--etcd-election-timeout=3s"}))
 	require.NoError(t, err)
 	etcd := (&process{o: o, clients: clients{standby: newStandby(logrus.New(), nil, 0)}}).etcdOptions()
 	require.Equal(t, []time.Duration{300 * time.Millisecond, 3 * time.Second}, []time.Duration{etcd.Heartbeat, etcd.Election})

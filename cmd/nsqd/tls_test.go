@@ -225,7 +225,7 @@ func TestBrokersThatJoinAreAllowed(t *testing.T) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	p := &process{log: log, args: []string{"--node-name=n1", "--insecure-clients", "--insecure-http", "--config=" + file, "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"}}
-	o, _, err := settings(p.args)
+	o, _, err := config.Load(source(p.args))
 	require.NoError(t, err)
 	_, p.peers.names, err = loadPeerIdentity(o, log)
 	require.NoError(t, err)

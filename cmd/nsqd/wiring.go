@@ -57,12 +57,16 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	if err != nil {
 		return coordinator.Options{}, err
 	}
+	var members metadata.Members // those of an external etcd are not Lockstep's to change
+	if p.meta.etcd != nil {
+		members = p.meta.etcd
+	}
 	return coordinator.Options{
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		NodeFile: p.data.node, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.data.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
 		FS: vfs.OS, Dir: p.data.dir, BootID: bootID(), NoSync: o.Durability == string(metadata.DurabilityReplicated),
 		Linger: o.Linger, CatchUpRate: o.CatchUpRate, SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store,
-		Meta: p.meta.store, Members: p.members(), Listen: p.peers.port, TLS: p.peers.tls(), Token: token, Connections: p.files.rpc,
+		Meta: p.meta.store, Members: members, Listen: p.peers.port, TLS: p.peers.tls(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL,
 		Topics: admin.Defaults{
 			Partitions: o.Partitions, ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),

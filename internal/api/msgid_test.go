@@ -15,7 +15,7 @@ func TestMessageIDs(t *testing.T) {
 	require.Equal(t, "78900c0000003039", string(id[:]))
 	place, ok := ParseMessageID(id)
 	require.True(t, ok)
-	require.Equal(t, MessagePlace{Nonce: NonceOf(topic), Partition: 3, Sequence: 12345}, place)
+	require.Equal(t, messagePlace{Nonce: NonceOf(topic), Partition: 3, Sequence: 12345}, place)
 	_, ok = ParseMessageID(MessageID([]byte("78900C0000003039")))
 	require.False(t, ok)
 }
@@ -26,7 +26,7 @@ func TestTheEndsOfTheRange(t *testing.T) {
 		for _, seq := range []ident.Sequence{0, ident.MaxSequence - 1} {
 			place, ok := ParseMessageID(MessageIDOf(p, seq))
 			require.True(t, ok)
-			require.Equal(t, MessagePlace{Nonce: NonceOf(p.Topic), Partition: p.Number, Sequence: seq}, place)
+			require.Equal(t, messagePlace{Nonce: NonceOf(p.Topic), Partition: p.Number, Sequence: seq}, place)
 		}
 	}
 }

@@ -12,12 +12,12 @@ import (
 // Places is the help of an argument that ParsePlace reads.
 const Places = "earliest, latest, a sequence, or a time: RFC 3339, or a Unix time in ns"
 
-// PlaceKind is the form of a place.
-type PlaceKind int
+// placeKind is the form of a place.
+type placeKind int
 
 // The kinds of places.
 const (
-	PlaceByRule   PlaceKind = iota // "": the rules of a new channel
+	PlaceByRule   placeKind = iota // "": the rules of a new channel
 	PlaceEarliest                  // "earliest"
 	PlaceLatest                    // "latest"
 	PlaceSequence
@@ -27,7 +27,7 @@ const (
 // Place is a position in a log as clients and operators name it: where a channel begins or moves to, or a reader
 // begins.
 type Place struct {
-	Kind     PlaceKind
+	Kind     placeKind
 	Sequence ident.Sequence // of PlaceSequence
 	Time     time.Time      // of PlaceTime
 }
@@ -88,4 +88,67 @@ func (p Place) Beyond(partition uint16, end ident.Sequence) error {
 		}
 	}
 	return fmt.Errorf("%w: %d is a sequence beyond the end of partition %d (%d); %s", outcome.ErrInvalid, p.Sequence, partition, end, meant)
+}
+
+// The form of message ids: an id is 64 bits in 16 hexadecimal digits:
+//
+//	bits 63–52 topic nonce: the low 12 bits of the topic id
+//	bits 51–42 partition
+//	bits 41–0  sequence
+//
+// The id is the same on every replica. A recreated topic has another nonce, so a late finish cannot affect its
+// messages.
+
+const (
+	sequenceBits  = ident.SequenceBits
+	partitionBits = 10
+	nonceBits     = 12
+
+	// MaxPartitions is the number of partitions of one topic that message ids can name.
+	MaxPartitions = 1 << partitionBits
+)
+
+const hexDigits = "0123456789abcdef"
+
+// messagePlace is the content of a message id, which belongs to a topic only if Nonce is NonceOf(topic).
+type messagePlace struct {
+	Nonce     uint16
+	Partition uint16
+	Sequence  ident.Sequence
+}
+
+// NonceOf returns the 12 bits of the topic id that are part of its message ids.
+func NonceOf(t ident.TopicID) uint16 { return uint16(t) & (1<<nonceBits - 1) }
+
+// MessageIDOf returns the id of the message at seq of partition p.
+func MessageIDOf(p ident.Partition, seq ident.Sequence) MessageID {
+	n := uint64(NonceOf(p.Topic))<<(partitionBits+sequenceBits) |
+		uint64(p.Number&(MaxPartitions-1))<<sequenceBits |
+		uint64(seq&(ident.MaxSequence-1))
+	var id MessageID
+	for i := len(id) - 1; i >= 0; i-- {
+		id[i] = hexDigits[n&15]
+		n >>= 4
+	}
+	return id
+}
+
+// ParseMessageID reads an id; false: it is not 16 lower-case hexadecimal digits.
+func ParseMessageID(id MessageID) (messagePlace, bool) {
+	var n uint64
+	for _, c := range id {
+		switch {
+		case c >= '0' && c <= '9':
+			n = n<<4 | uint64(c-'0')
+		case c >= 'a' && c <= 'f':
+			n = n<<4 | uint64(c-'a'+10)
+		default:
+			return messagePlace{}, false
+		}
+	}
+	return messagePlace{
+		Nonce:     uint16(n >> (partitionBits + sequenceBits)),
+		Partition: uint16(n >> sequenceBits & (MaxPartitions - 1)),
+		Sequence:  ident.Sequence(n & uint64(ident.MaxSequence-1)),
+	}, true
 }

@@ -2,20 +2,22 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
+	"github.com/lockstepmq/lockstep/nsqd/filter"
 )
 
-// maxNameLength bounds a topic's or channel's name, suffix included.
-const maxNameLength = 64
-
-// DeadLetterChannel is the channel of a dead-letter topic that retains the dead letters until they are moved back.
-const DeadLetterChannel = "redrive"
-
-// EphemeralSuffix marks channels and topics that live as long as their clients.
-const EphemeralSuffix = "#ephemeral"
+// Names of topics and channels.
+const (
+	maxNameLength     = 64           // suffix included
+	DeadLetterChannel = "redrive"    // of a dead-letter topic; it retains the dead letters until they are moved back
+	EphemeralSuffix   = "#ephemeral" // of channels and topics that live as long as their clients
+)
 
 // ValidName reports whether s may name a topic or a channel: [.a-zA-Z0-9_-]+(#ephemeral)? of at most 64 bytes.
 func ValidName(s string) bool {
@@ -70,4 +72,40 @@ func Printable(text string) string {
 // IsPrintable reports whether Printable leaves a text unchanged.
 func IsPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// Names of headers.
+const (
+	ReservedHeaders = "##"             // prefix of those that brokers and clients of the replicated fork interpret
+	HeaderTag       = filter.TagHeader // the tag of a message, which filters call "tag"
+	MaxHeaderName   = 128              // bytes
+)
+
+// clientHeaders are the reserved names that a client with the right to publish may set in PUB_EXT.
+var clientHeaders = []string{"##key", "##ttl_ms", "##trace_id", HeaderTag, "##channel_filter_tag", "##id", "##seq"}
+
+// administratorHeaders are the reserved names that require the right to administer the topic in PUB_EXT:
+// ##only_channel hides a message from other channels, and a redrive publishes a message with the headers of a dead letter
+// to another topic.
+var administratorHeaders = []string{
+	"##only_channel",
+	"##original_topic", "##original_channel", "##original_id", "##original_time", "##original_header", "##attempts", "##redriven_id",
+}
+
+// TakesAdminister reports whether a header of this name requires the right to administer the topic.
+func TakesAdminister(name string) bool { return slices.Contains(administratorHeaders, name) }
+
+// CheckHeaderName refuses the name of a header that a client may not set.
+func CheckHeaderName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: the name of a header is empty", outcome.ErrInvalid)
+	case len(name) > MaxHeaderName:
+		return fmt.Errorf("%w: the name of a header has %d bytes, at most %d", outcome.ErrInvalid, len(name), MaxHeaderName)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == utf8.RuneError }):
+		return fmt.Errorf("%w: the name of a header %q is not printable UTF-8", outcome.ErrInvalid, name)
+	case strings.HasPrefix(name, ReservedHeaders) && !slices.Contains(clientHeaders, name) && !TakesAdminister(name) && !strings.Contains(name, "compress"):
+		return fmt.Errorf("%w: the header %s is reserved", outcome.ErrInvalid, name) // clients of the fork compress bodies, and say so
+	}
+	return nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the release of NSQ whose protocol and HTTP API the brokers speak. IDENTIFY, /info, /stats, /lookup and
-// /nodes have it: clients parse it and compare it with NSQ's releases. The product's own version is in Build.
+// /nodes have it: clients parse it and compare it with NSQ's releases. ReadBuild has the version of the product.
 const Version = "1.3.0"
 
 // unreleased is the version of builds that were given none.
@@ -20,15 +20,15 @@ const unreleased = "0.1.0-dev"
 //	-ldflags "-X github.com/lockstepmq/lockstep/internal/api.product=1.2.3"
 var product string
 
-// Build names a build of Lockstep.
-type Build struct {
+// build names a build of Lockstep.
+type build struct {
 	Version string // of the product, such as 0.1.0-dev
 	Commit  string // 12 hex digits, and "+modified" if files differed from it; "unknown" in builds without version control
 }
 
 // ReadBuild names the build that runs.
-func ReadBuild() Build {
-	b := Build{Version: cmp.Or(product, unreleased), Commit: "unknown"}
+func ReadBuild() build {
+	b := build{Version: cmp.Or(product, unreleased), Commit: "unknown"}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -51,6 +51,6 @@ func ReadBuild() Build {
 }
 
 // Describe is one line for operators; level is the feature level of the build.
-func (b Build) Describe(level int) string {
+func (b build) Describe(level int) string {
 	return fmt.Sprintf("lockstep %s (commit %s, feature level %d, built w/%s)", b.Version, b.Commit, level, runtime.Version())
 }

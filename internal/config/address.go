@@ -106,19 +106,17 @@ func isURL(text string, needsPort bool, schemes ...string) bool {
 
 // Collector reads --otlp-endpoint: the address to dial, and whether without TLS.
 func Collector(endpoint string) (address string, plain bool, err error) {
-	address = endpoint
-	scheme := ""
+	fault := fmt.Errorf("%q must be host:port, http://host:port or https://host:port", redact.Address(endpoint))
+	scheme, address := "", endpoint
 	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
 		if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.User != nil {
-			return "", false, fmt.Errorf("%q must be host:port, http://host:port or https://host:port", redact.Address(endpoint))
+			return "", false, fault
 		}
 		scheme, address = u.Scheme, u.Host
 	}
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" || port == "" || scheme != "" && scheme != "http" && scheme != "https" {
-		return "", false, fmt.Errorf("%q must be host:port, http://host:port or https://host:port", redact.Address(endpoint))
+	if err != nil || host == "" || port == "" || !slices.Contains([]string{"", "http", "https"}, scheme) {
+		return "", false, fault
 	}
-	ip := net.ParseIP(host)
-	local := host == "localhost" || ip != nil && ip.IsLoopback()
-	return address, scheme == "http" || scheme == "" && local, nil
+	return address, scheme == "http" || scheme == "" && isLoopback(host), nil
 }

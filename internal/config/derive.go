@@ -1,8 +1,11 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // maxDefaultReplicas is the largest default of the replication factor.
@@ -53,3 +56,48 @@ func (o Options) RollbackGrace() time.Duration { return o.WriteTimeout * 2 / 3 }
 
 // EmbedsEtcd reports whether the broker runs an embedded etcd.
 func (o Options) EmbedsEtcd() bool { return len(o.EtcdEndpoints) == 0 }
+
+// TopicDefaults are the values of --topic-default. Load has checked them.
+func (o Options) TopicDefaults() (list []option.Default) {
+	for _, text := range o.TopicDefault {
+		if d, err := option.ParseDefault(text); err == nil {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// TopicOptions are the default options of all new topics: the settings with an option tag. Load has checked them.
+func (o Options) TopicOptions() option.Topic {
+	var c option.Change[option.Topic]
+	for s := range settings(&o) {
+		if s.option != nil {
+			_ = c.Read(s.option, fmt.Sprint(s.value))
+		}
+	}
+	return c.Values
+}
+
+func (l *loader) validateTopicDefaults(o *Options) {
+	for _, text := range o.TopicDefault {
+		d, err := option.ParseDefault(text)
+		if err != nil {
+			l.fault("--topic-default=%s: %v", text, err)
+		}
+		if r := d.Options.Values.NeedsGrace(); r != nil && o.DeleteGrace == 0 {
+			l.fault("--topic-default=%s: %s requires a --delete-grace", text, r.Flag())
+		}
+	}
+	for s := range settings(o) {
+		if s.option == nil {
+			continue
+		}
+		var c option.Change[option.Topic]
+		if err := c.Read(s.option, fmt.Sprint(s.value)); err != nil {
+			l.fault("--%s=%v %v", s.flag, s.value, err)
+		}
+		if r := c.Values.NeedsGrace(); r != nil && o.DeleteGrace == 0 {
+			l.fault("--%s requires a --delete-grace: %s", s.flag, r.Grace)
+		}
+	}
+}

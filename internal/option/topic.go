@@ -52,11 +52,12 @@ const (
 	DedupeContent = "content" // without an id, by its body, key and headers
 )
 
-// DefaultDedupeWindowMS is the dedupe window of a topic that sets none.
-const DefaultDedupeWindowMS = 120_000
+const (
+	// DefaultDedupeWindowMS is the dedupe window of a topic that sets none.
+	DefaultDedupeWindowMS = 120_000
 
-// minIdle is the least time after which an unused topic is deleted, or an unused channel announced.
-const minIdle = time.Minute
+	minIdle = time.Minute // the least time after which an unused topic is deleted, or an unused channel announced
+)
 
 // Topics has a row for each option of a topic, in the order of the fields.
 var Topics = []Row[Topic]{

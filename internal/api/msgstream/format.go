@@ -1,3 +1,18 @@
+// Package msgstream is the format in which messages leave a cluster and come into one: the stream of `nsqctl export`,
+// and the body of POST /v1/topic/append. docs/reference/export-format.md describes it byte by byte.
+//
+// It reads and writes streams. It asks no broker and opens no file.
+//
+// # Invariants
+//
+//  1. The checksum of a record covers the checksum of the record before it: a record that is
+//     altered, removed, repeated or moved is noticed at that record or at the next one.
+//  2. A stream without its last record, End, is torn. End has the counts of the whole stream.
+//  3. A length in the stream is believed only as far as the bytes are there: damage costs no memory.
+//  4. The format is fixed by golden bytes. A field of a JSON record may be added; a record of an
+//     unknown kind is refused.
+//
+// The package starts no goroutine.
 package msgstream
 
 import (
@@ -10,18 +25,18 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
-// Magic begins a stream.
-const Magic = "LOCKSTEP-EXPORT 1\n"
+// Magic begins a stream. ContentType is that of the body of POST /v1/topic/append.
+const (
+	Magic       = "LOCKSTEP-EXPORT 1\n"
+	ContentType = "application/x-lockstep-messages"
+)
 
-// ContentType is that of the body of POST /v1/topic/append.
-const ContentType = "application/x-lockstep-messages"
-
-// headerOrigin is the field of a message's header that names the message of another cluster of which it is a copy:
-// Origin.String.
-const headerOrigin = "##origin"
-
-// headerOriginTime is the field with Origin.TimeNS.
-const headerOriginTime = "##origin_time"
+// The fields of a message's header that name the message of another cluster of which it is a copy.
+const (
+	headerOrigin      = "##origin"       // Origin.String
+	headerOriginTime  = "##origin_time"  // Origin.TimeNS
+	headerOnlyChannel = "##only_channel" // nsqd.HeaderOnlyChannel, which this layer does not import
+)
 
 // recordKind numbers the records of a stream. The numbers are in files: append only.
 type recordKind uint8
@@ -114,13 +129,13 @@ type Message struct {
 type End struct {
 	Messages   int64          `json:"messages"`
 	BodyBytes  int64          `json:"body_bytes"`
-	Partitions []PartitionEnd `json:"partitions"`
+	Partitions []partitionEnd `json:"partitions"`
 }
 
-// PartitionEnd is the content of one partition. Digest is the SHA-256 of its messages: of each the length of the body
+// partitionEnd is the content of one partition. Digest is the SHA-256 of its messages: of each the length of the body
 // (8 bytes, big-endian) and the body, in the order of the stream. Messages that are DeferredOnly, and copies for one
 // channel (Origin), count for neither: the digest of an imported topic is that of the stream.
-type PartitionEnd struct {
+type partitionEnd struct {
 	Partition int    `json:"partition"`
 	Messages  int64  `json:"messages"`
 	Digest    string `json:"digest"`

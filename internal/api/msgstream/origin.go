@@ -118,9 +118,6 @@ func WithOrigin(header []byte, o Origin) []byte {
 	return append(b, rest...)
 }
 
-// headerOnlyChannel is nsqd.HeaderOnlyChannel, which this layer does not import.
-const headerOnlyChannel = "##only_channel"
-
 func without(fields map[string]json.RawMessage, named []string) []byte {
 	for i := 0; i < len(named); i += 2 {
 		delete(fields, named[i])

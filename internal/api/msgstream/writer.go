@@ -44,10 +44,10 @@ func (d *digests) add(m *Message) {
 }
 
 func (d *digests) end() End {
-	e := End{Messages: d.messages, BodyBytes: d.bytes, Partitions: []PartitionEnd{}}
+	e := End{Messages: d.messages, BodyBytes: d.bytes, Partitions: []partitionEnd{}}
 	for _, n := range slices.Sorted(maps.Keys(d.of)) {
 		x := d.of[n]
-		e.Partitions = append(e.Partitions, PartitionEnd{Partition: int(n), Messages: x.messages, Digest: hex.EncodeToString(x.hash.Sum(nil))})
+		e.Partitions = append(e.Partitions, partitionEnd{Partition: int(n), Messages: x.messages, Digest: hex.EncodeToString(x.hash.Sum(nil))})
 	}
 	return e
 }

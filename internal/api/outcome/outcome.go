@@ -119,8 +119,8 @@ const (
 	OfBrokers                   // … to another broker only
 )
 
-// HTTP is an error's answer over HTTP; a zero Status is none: the error is internal there.
-type HTTP struct {
+// httpAnswer is an error's answer over HTTP; Status 0: the error is an internal one there.
+type httpAnswer struct {
 	Status     int
 	Message    string // "": the error's text
 	RetryAfter bool
@@ -131,12 +131,12 @@ type Row struct {
 	Outcome Outcome // 0: no proposal ends so
 	Effect  Effect  // of the Outcome
 
-	Err   error  // its text is also the TCP client's, after "E_PUB_FAILED PUB failed "; nil: no error
-	Code  Code   // of Err
-	Class Class  // of Err
-	Uses  Uses   // the operations that Err answers
-	HTTP  HTTP   // of Err
-	Label string // of the answer in puts_total; "": it is never the answer to a client's put
+	Err   error      // its text is also the TCP client's, after "E_PUB_FAILED PUB failed "; nil: no error
+	Code  Code       // of Err
+	Class Class      // of Err
+	Uses  Uses       // the operations that Err answers
+	HTTP  httpAnswer // of Err
+	Label string     // of the answer in puts_total; "": it is never the answer to a client's put
 }
 
 // Rows are all rows, in the order in which Find tries them.
@@ -163,7 +163,7 @@ func (o Outcome) Row() Row {
 }
 
 // Find returns the row of an error among those of some uses: the first whose sentinel the error wraps; false if there
-// is none.
+// is no such row.
 func Find(err error, uses Uses) (Row, bool) {
 	for _, r := range rows {
 		if r.Err != nil && r.Uses&uses != 0 && errors.Is(err, r.Err) {

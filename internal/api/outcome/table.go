@@ -66,9 +66,9 @@ const (
 
 // HTTP answers of several rows. The numbers are net/http's: the packages that decide do not import it.
 var (
-	retryLater = HTTP{Status: 503, RetryAfter: true}
-	mayBeThere = HTTP{Status: 504}
-	tooFast    = HTTP{Status: 429, RetryAfter: true}
+	retryLater = httpAnswer{Status: 503, RetryAfter: true}
+	mayBeThere = httpAnswer{Status: 504}
+	tooFast    = httpAnswer{Status: 429, RetryAfter: true}
 )
 
 // rows is the table; it never changes. An error that wraps several sentinels takes the first row that matches: an
@@ -86,21 +86,21 @@ var rows = []Row{
 	{Outcome: DiskFull, Effect: Refuses, Err: ErrDiskFull, Code: 45, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: "disk_full"},
 	{Outcome: TopicFull, Effect: Refuses, Err: ErrTopicFull, Code: 46, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: "topic_full"},
 	{Err: ErrBusy, Code: 47, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: LabelRefused},
-	{Err: ErrTooBig, Code: 48, Class: ClassDefinite, Uses: OfPuts, HTTP: HTTP{Status: 413, Message: "MSG_TOO_BIG"}, Label: LabelRefused},
+	{Err: ErrTooBig, Code: 48, Class: ClassDefinite, Uses: OfPuts, HTTP: httpAnswer{Status: 413, Message: "MSG_TOO_BIG"}, Label: LabelRefused},
 	{Err: ErrNotReady, Code: 49, Class: ClassRetryElsewhere, Uses: OfPuts, HTTP: retryLater, Label: LabelRefused},
 	{Err: ErrRateLimited, Code: 52, Class: ClassRetryHere, Uses: OfPuts | OfRequests, HTTP: tooFast, Label: "rate_limited"},
 	{Outcome: BelowWindow, Effect: Refuses, Err: ErrBelowWindow, Code: 53, Class: ClassInDoubt, Uses: OfPuts, HTTP: mayBeThere, Label: "below_window"},
 	{Outcome: WindowFull, Effect: Refuses, Err: ErrWindowFull, Code: 54, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: "window_full"},
 	{Err: ErrNotInFlight, Code: 50, Class: ClassDefinite, Uses: OfFinishes},
 	{Err: ErrNotOwner, Code: 51, Class: ClassDefinite, Uses: OfFinishes},
-	{Err: ErrTopicNotFound, Code: 60, Class: ClassDefinite, Uses: OfPuts | OfRequests, HTTP: HTTP{Status: 404, Message: "TOPIC_NOT_FOUND"}, Label: LabelRefused},
-	{Err: ErrChannelNotFound, Code: 61, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 404, Message: "CHANNEL_NOT_FOUND"}},
-	{Err: ErrBrokerNotFound, Code: 68, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 404, Message: "BROKER_NOT_FOUND"}},
-	{Err: ErrInvalid, Code: 62, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 400}},
-	{Err: ErrConflict, Code: 65, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 409}},
-	{Err: ErrFilter, Code: 67, Class: ClassDefinite, Uses: OfRequests, HTTP: HTTP{Status: 409}},
+	{Err: ErrTopicNotFound, Code: 60, Class: ClassDefinite, Uses: OfPuts | OfRequests, HTTP: httpAnswer{Status: 404, Message: "TOPIC_NOT_FOUND"}, Label: LabelRefused},
+	{Err: ErrChannelNotFound, Code: 61, Class: ClassDefinite, Uses: OfRequests, HTTP: httpAnswer{Status: 404, Message: "CHANNEL_NOT_FOUND"}},
+	{Err: ErrBrokerNotFound, Code: 68, Class: ClassDefinite, Uses: OfRequests, HTTP: httpAnswer{Status: 404, Message: "BROKER_NOT_FOUND"}},
+	{Err: ErrInvalid, Code: 62, Class: ClassDefinite, Uses: OfRequests, HTTP: httpAnswer{Status: 400}},
+	{Err: ErrConflict, Code: 65, Class: ClassDefinite, Uses: OfRequests, HTTP: httpAnswer{Status: 409}},
+	{Err: ErrFilter, Code: 67, Class: ClassDefinite, Uses: OfRequests, HTTP: httpAnswer{Status: 409}},
 	{Err: ErrTooManyClients, Code: 63, Class: ClassDefinite, Uses: OfRequests},
-	{Err: ErrQuota, Code: 66, Class: ClassDefinite, Uses: OfPuts | OfRequests, HTTP: HTTP{Status: 403}, Label: LabelRefused},
+	{Err: ErrQuota, Code: 66, Class: ClassDefinite, Uses: OfPuts | OfRequests, HTTP: httpAnswer{Status: 403}, Label: LabelRefused},
 	{Err: ErrUnavailable, Code: 64, Class: ClassRetryHere, Uses: OfPuts | OfRequests, HTTP: retryLater, Label: LabelRefused},
-	{Err: ErrExiting, Code: 43, Class: ClassRetryElsewhere, Uses: OfPuts | OfRequests, HTTP: HTTP{Status: 503, Message: "EXITING", RetryAfter: true}, Label: LabelRefused},
+	{Err: ErrExiting, Code: 43, Class: ClassRetryElsewhere, Uses: OfPuts | OfRequests, HTTP: httpAnswer{Status: 503, Message: "EXITING", RetryAfter: true}, Label: LabelRefused},
 }

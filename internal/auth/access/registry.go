@@ -16,11 +16,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// maxUsers bounds the users of a cluster: each broker keeps all of them in memory.
-const maxUsers = 10_000
-
-// maxGrants bounds the patterns of a user: a check reads all of them.
-const maxGrants = 100
+const (
+	maxUsers  = 10_000 // of a cluster: each broker keeps all of them in memory
+	maxGrants = 100    // patterns of a user: a check reads all of them
+)
 
 var (
 	// ErrNotReady means that the users have not been read yet.

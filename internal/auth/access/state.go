@@ -60,7 +60,7 @@ func decodeUser(name string, e metadata.Entry) (*User, error) {
 		if err != nil {
 			return nobody, err
 		}
-		u.Grants = append(u.Grants, Grant{Topic: Pattern(g.Topic), Rights: rights})
+		u.Grants = append(u.Grants, grant{Topic: Pattern(g.Topic), Rights: rights})
 	}
 	return u, nil
 }
@@ -75,16 +75,16 @@ func validName(name string) error {
 	return nil
 }
 
-func (u *User) granted(topic Pattern, rights Right) []Grant {
+func (u *User) granted(topic Pattern, rights Right) []grant {
 	grants := slices.Clone(u.Grants)
-	if i := slices.IndexFunc(grants, func(g Grant) bool { return g.Topic == topic }); i >= 0 {
+	if i := slices.IndexFunc(grants, func(g grant) bool { return g.Topic == topic }); i >= 0 {
 		grants[i].Rights |= rights
 		return grants
 	}
-	return append(grants, Grant{Topic: topic, Rights: rights})
+	return append(grants, grant{Topic: topic, Rights: rights})
 }
 
-func (u *User) revoked(topic Pattern, rights Right) (grants []Grant) {
+func (u *User) revoked(topic Pattern, rights Right) (grants []grant) {
 	for _, g := range u.Grants {
 		if g.Topic == topic {
 			g.Rights &^= rights

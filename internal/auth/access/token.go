@@ -14,10 +14,11 @@ import (
 	"strings"
 )
 
-// secretBytes is the random part of a token.
-const secretBytes = 32
-
-const hashScheme = "sha256:"
+const (
+	secretBytes = 32 // the random part of a token
+	hashScheme  = "sha256:"
+	firstPrefix = "first-admin." // of the secret for the first administrator
+)
 
 // noUser is compared with the tokens of unknown users: the time of a check must not reveal which names exist.
 var noUser = hashOf("", "")
@@ -84,8 +85,6 @@ func bootstrapped(want []byte, token string) bool {
 // FirstFile is the name of the file in a broker's data path with the secret that makes the first administrator. The secret grants
 // nothing else, and nothing at all while there is an administrator.
 const FirstFile = "first-admin.token"
-
-const firstPrefix = "first-admin."
 
 // OpenFirst reads the secret for the first administrator in a directory, and makes it if it is missing. Only the owner can read
 // the file.

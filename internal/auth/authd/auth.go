@@ -33,8 +33,11 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
-// maxTTL bounds the lifetime of an answer, in seconds: a year.
-const maxTTL = 365 * 24 * 3600
+const (
+	maxTTL       = 365 * 24 * 3600 // seconds of the lifetime of an answer: a year
+	maxAnswer    = 4 << 20         // bytes of an answer
+	maxRedirects = 10
+)
 
 var (
 	// ErrInvalidAnswer means that the answer of an auth service is unusable: another status than 200, 401 and 403, or a body that
@@ -132,11 +135,6 @@ func (a *Authorization) compile() error {
 	}
 	return nil
 }
-
-// maxAnswer bounds the answer of an auth service in bytes.
-const maxAnswer = 4 << 20
-
-const maxRedirects = 10
 
 // Client queries auth services.
 type Client struct {

@@ -119,7 +119,7 @@ func (a *answers) keep(r authd.Request) *answer {
 		if len(a.of) >= maxAnswers {
 			clear(a.of)
 		}
-		// A login that finds it before its state is there takes it for a denied one.
+		// A login that finds it before its state is set takes it for a denied one.
 		known = &answer{denied: ErrBadLogin}
 		a.of[sum] = known
 	}
@@ -251,7 +251,9 @@ func (a *answers) settle(ctx context.Context, of *answer, next *authd.State, err
 	}
 	of.pause = min(max(2*of.pause, firstRetry), longestRetry)
 	of.next = now.Add(of.pause)
-	a.startTrouble(now)
+	a.mu.Lock()
+	a.outage.trouble = now.Add(troubleTime)
+	a.mu.Unlock()
 	switch {
 	case of.denied != nil:
 		return nil, of.denied
@@ -259,10 +261,4 @@ func (a *answers) settle(ctx context.Context, of *answer, next *authd.State, err
 		return of.state, nil
 	}
 	return nil, fmt.Errorf("%w: %w", ErrUnanswered, err)
-}
-
-func (a *answers) startTrouble(now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.outage.trouble = now.Add(troubleTime)
 }

@@ -87,7 +87,7 @@ func (a *Audit) save(line []byte) {
 	if a.file == nil {
 		return
 	}
-	err := a.file.Write(line)
+	err := a.file.write(line)
 	a.mu.Lock()
 	missing := a.mu.unsaved
 	if err == nil {
@@ -179,8 +179,8 @@ func OpenAuditFile(path string) (*AuditFile, error) {
 	return a, a.openLocked()
 }
 
-// Write appends one line. An error does not change the lines before it.
-func (a *AuditFile) Write(line []byte) error {
+// write appends one line. An error does not change the lines before it.
+func (a *AuditFile) write(line []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.followLocked(); err != nil {

@@ -1,18 +1,23 @@
 package limits
 
 import (
-	"container/list"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Free is the number of bytes that each body, and each connection, holds without a reservation.
-const Free = 64 << 10
-
-// MaxWait bounds the wait for a reservation.
-const MaxWait = 10 * time.Second
+const (
+	// Free is the number of bytes that each body, and each connection, holds without a reservation.
+	Free = 64 << 10
+	// MaxWait bounds the wait for a reservation.
+	MaxWait = 10 * time.Second
+	// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a
+	// second. Otherwise a client that sends a byte now and then keeps memory from others.
+	Grace   = 10 * time.Second
+	MinRate = 16 << 10 // bytes a second
+)
 
 // Budget is a number of bytes. A nil *Budget has no limit. Its methods may be called by any goroutine.
 type Budget struct {
@@ -22,7 +27,7 @@ type Budget struct {
 		used   int64
 		uses   [uses]int64
 		owners map[string]*owner // those that hold or wait
-		queue  *list.List        // of *owner: those that wait
+		queue  []*owner          // those that wait
 	}
 }
 
@@ -30,11 +35,10 @@ type Budget struct {
 type owner struct {
 	name   string
 	used   int64
-	claims *list.List    // of *claim, oldest first; nil if there was none
-	place  *list.Element // in Budget.mu.queue; nil = it does not wait
+	claims []*claim // oldest first; an owner that has some is in Budget.mu.queue
 }
 
-func (o *owner) waits() bool { return o.place != nil }
+func (o *owner) waits() bool { return len(o.claims) > 0 }
 
 type claim struct {
 	use     Use
@@ -45,7 +49,7 @@ type claim struct {
 // New makes a budget of that many bytes.
 func New(size int64) *Budget {
 	b := &Budget{size: size}
-	b.mu.owners, b.mu.queue = map[string]*owner{}, list.New()
+	b.mu.owners = map[string]*owner{}
 	return b
 }
 
@@ -80,19 +84,6 @@ type Share struct {
 // Share returns the share of a user or an address.
 func (b *Budget) Share(owner string) Share { return Share{b: b, owner: owner} }
 
-// Used is the number of bytes that the share has reserved.
-func (s Share) Used() int64 {
-	if s.b == nil {
-		return 0
-	}
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	if o := s.b.mu.owners[s.owner]; o != nil {
-		return o.used
-	}
-	return 0
-}
-
 // Watch returns the share with a flag that is set when a tally of it finds no room.
 func (s Share) Watch() (Share, *atomic.Bool) {
 	s.short = &atomic.Bool{}
@@ -110,7 +101,7 @@ func (s Share) Reserve(ctx context.Context, u Use, bytes int) bool {
 	if bytes <= Free || b.try(s.owner, u, int64(bytes), true) {
 		return true
 	}
-	c, place := b.claim(s.owner, u, int64(bytes))
+	c := b.claim(s.owner, u, int64(bytes))
 	limit := time.NewTimer(MaxWait)
 	defer limit.Stop()
 	select {
@@ -118,7 +109,7 @@ func (s Share) Reserve(ctx context.Context, u Use, bytes int) bool {
 	case <-limit.C:
 	case <-ctx.Done():
 	}
-	return b.leave(s.owner, c, place)
+	return b.leave(s.owner, c)
 }
 
 // Try is Reserve without a wait.
@@ -183,70 +174,47 @@ func (b *Budget) give(name string, u Use, bytes int64) {
 }
 
 // claim waits for bytes, behind the owner's other claims.
-func (b *Budget) claim(name string, u Use, bytes int64) (*claim, *list.Element) {
+func (b *Budget) claim(name string, u Use, bytes int64) *claim {
 	c := &claim{use: u, bytes: min(bytes, b.size), granted: make(chan struct{})}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o := b.ownerLocked(name)
-	if o.claims == nil {
-		o.claims = list.New()
-	}
 	if !o.waits() {
-		o.place = b.mu.queue.PushBack(o)
+		b.mu.queue = append(b.mu.queue, o)
 	}
-	place := o.claims.PushBack(c)
+	o.claims = append(o.claims, c)
 	b.grantLocked() // memory may have come free since the caller looked
-	return c, place
+	return c
 }
 
 // leave ends a wait, and reports whether the claim was granted.
-func (b *Budget) leave(name string, c *claim, place *list.Element) bool {
+func (b *Budget) leave(name string, c *claim) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-c.granted: // perhaps in the meantime
+	case <-c.granted: // after the caller stopped waiting
 		return true
 	default:
 	}
 	o := b.ownerLocked(name)
-	o.claims.Remove(place)
-	b.restLocked(o)
+	o.claims = slices.DeleteFunc(o.claims, func(x *claim) bool { return x == c })
 	b.grantLocked() // a smaller one behind it may fit
 	b.forgetLocked(o)
 	return false
 }
 
-func (b *Budget) restLocked(o *owner) {
-	if o.claims.Len() == 0 && o.waits() {
-		b.mu.queue.Remove(o.place)
-		o.place = nil
-	}
-}
-
 // grantLocked grants the claims that fit. A claim that does not fit delays only the later ones of its owner.
 func (b *Budget) grantLocked() {
-	for at := b.mu.queue.Front(); at != nil; {
-		o := at.Value.(*owner)
-		at = at.Next()
-		for first := o.claims.Front(); first != nil; first = o.claims.Front() {
-			c := first.Value.(*claim)
-			if !b.fitsLocked(o, c.bytes) {
-				break
-			}
+	for _, o := range b.mu.queue {
+		for o.waits() && b.fitsLocked(o, o.claims[0].bytes) {
+			c := o.claims[0]
 			b.takeLocked(o, c.use, c.bytes)
-			o.claims.Remove(first)
+			o.claims = o.claims[1:]
 			close(c.granted)
 		}
-		b.restLocked(o)
 	}
+	b.mu.queue = slices.DeleteFunc(b.mu.queue, func(o *owner) bool { return !o.waits() })
 }
-
-// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a second.
-// Otherwise a client that sends a byte now and then keeps memory from others.
-const (
-	Grace   = 10 * time.Second
-	MinRate = 16 << 10
-)
 
 // Due is when the next byte of a body must arrive, if the given number of bytes has arrived since it began.
 func Due(began time.Time, read int64) time.Time {

@@ -70,7 +70,7 @@ func TestReserveGivesUp(t *testing.T) {
 		s.Release(Bodies, mib/2)
 		s.Release(Bodies, mib/2)
 		require.Zero(t, b.Used())
-		require.Zero(t, b.mu.queue.Len())
+		require.Empty(t, b.mu.queue)
 		require.Empty(t, b.mu.owners)
 	})
 }
@@ -154,4 +154,17 @@ func TestNoBudget(t *testing.T) {
 	require.True(t, tally.Take(1<<40))
 	tally.Give(1 << 40)
 	require.Zero(t, (&Tally{}).Held())
+}
+
+// Used is the number of bytes that the share has reserved.
+func (s Share) Used() int64 {
+	if s.b == nil {
+		return 0
+	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if o := s.b.mu.owners[s.owner]; o != nil {
+		return o.used
+	}
+	return 0
 }

@@ -8,7 +8,7 @@
 // share shrinks as others take theirs: a client that releases memory may not get it again.
 //
 // The package counts bytes and does not allocate. The first Free bytes of a body, and of one connection's queue, are not counted:
-// most clients need no more, and the number of connections bounds them.
+// that is enough for most clients, and the number of connections bounds them.
 //
 // # Invariants
 //

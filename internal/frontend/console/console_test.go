@@ -357,7 +357,7 @@ func TestSeriesOfAnHour(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "["+strings.Repeat("null,", 29)+"null]", string(raw))
 		_, err = w.consoles["n1"].Series(t.Context(), console.SeriesOf{Broker: "n9", Minutes: 5})
-		require.ErrorIs(t, err, api.ErrBrokerNotFound)
+		require.ErrorIs(t, err, outcome.ErrBrokerNotFound)
 
 		// A change of leadership: the counts are others, and no rate is made up of them.
 		w.mu.Lock()

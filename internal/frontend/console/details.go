@@ -183,13 +183,13 @@ func has(v api.ClusterView, n ident.Node) bool {
 	return slices.ContainsFunc(v.Brokers, func(b api.BrokerView) bool { return b.Name == n })
 }
 
-// Broker is one broker. api.ErrBrokerNotFound.
+// Broker is one broker. outcome.ErrBrokerNotFound.
 func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error) {
 	t := c.table(ctx)
 	d := BrokerDetail{Unreachable: t.missing, Reasons: []string{}, Leads: []place{}, Follows: []place{}}
 	reasons, err := health.SafeToStop(t.view, n)
 	if err != nil {
-		return d, api.ErrBrokerNotFound
+		return d, outcome.ErrBrokerNotFound
 	}
 	d.SafeToStop, d.Reasons = len(reasons) == 0, first(reasons, maxListed)
 	for _, b := range t.brokers(c.self) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -70,11 +70,11 @@ func seriesOf(topic, channel string) (kind trackKind, name string, names []strin
 	return ofBroker, "", brokerSeries
 }
 
-// Series joins the parts of all brokers. api.ErrBrokerNotFound.
+// Series joins the parts of all brokers. outcome.ErrBrokerNotFound.
 func (c *Console) Series(ctx context.Context, of SeriesOf) (Series, error) {
 	v := c.o.Cluster.Members()
 	if of.Broker != "" && !has(v, of.Broker) {
-		return Series{}, api.ErrBrokerNotFound
+		return Series{}, outcome.ErrBrokerNotFound
 	}
 	parts, missing := askAll[line](ctx, c, v, question{What: askSeries, EventsOf: EventsOf{Topic: of.Topic}, Channel: of.Channel}, of.Broker)
 	step := c.o.Step.Milliseconds()

@@ -9,11 +9,11 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
-// maxBurst bounds the messages of one burst, so that answers do not wait for a long backlog.
-const maxBurst = 256
-
-// maxAnswers bounds the answers of one burst: they are in memory until the client has read them.
-const maxAnswers = 512
+// The limits of one burst.
+const (
+	maxBurst   = 256 // messages: answers do not wait for a long backlog
+	maxAnswers = 512 // they are in memory until the client has read them
+)
 
 var errDeleted = errors.New("tcp: the channel was deleted")
 

@@ -30,7 +30,7 @@ type ordered struct {
 	holding time.Duration // how long a message is worked on
 }
 
-// sequenceOf reads the place in the log out of a message id (internal/api/msgid.go).
+// sequenceOf reads the place in the log out of a message id (internal/api/place.go).
 func sequenceOf(id nsq.MessageID) int64 {
 	n, err := strconv.ParseUint(string(id[:]), 16, 64)
 	if err != nil {
