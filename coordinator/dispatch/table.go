@@ -77,7 +77,12 @@ func newTable(r Components) *table {
 		return r.Idleness.Measure(req), nil
 	})
 	t.calls[string(calls.Failed)] = func(_ context.Context, from ident.Node, _ []byte) (any, error) {
-		r.failed(from)
+		r.Peers.Failed(from)
+		r.Events.Add(events.Event{
+			Kind: events.Alarm, Code: events.StoreFailed, State: "degraded", Broker: from, Where: []string{string(from)},
+			Text: fmt.Sprintf("%s says that its disk or a core loop does not make progress, or that its store has failed; other brokers lead until it recovers", from),
+			Do:   "docs/operations/alerts.md, LockstepDiskStalled",
+		})
 		return calls.None{}, nil
 	}
 	on(t, calls.Reaches, func(_ context.Context, req calls.ReachesRequest) (calls.ReachesReply, error) {
@@ -89,16 +94,6 @@ func newTable(r Components) *table {
 		return calls.ConsoleJSON{JSON: answer}, err
 	})
 	return t
-}
-
-// failed notes that another broker says that it has failed.
-func (r *Components) failed(from ident.Node) {
-	r.Peers.Failed(from)
-	r.Events.Add(events.Event{
-		Kind: events.Alarm, Code: events.StoreFailed, State: "degraded", Broker: from, Where: []string{string(from)},
-		Text: fmt.Sprintf("%s says that its disk or a core loop does not make progress, or that its store has failed; other brokers lead until it recovers", from),
-		Do:   "docs/operations/alerts.md, LockstepDiskStalled",
-	})
 }
 
 func on[Req, Resp any](t *table, m calls.Method[Req, Resp], answer func(context.Context, Req) (Resp, error)) {

@@ -87,11 +87,11 @@ func (h *Header) Decode(b []byte) error {
 
 // Hint is the leadership of a partition that the sender of a NotLeader has. On the wire, by position: append only.
 type Hint struct {
-	Topic       uint64
+	Topic       ident.TopicID
 	Partition   uint16
-	Node        string
-	Incarnation int64
-	Epoch       uint64
+	Node        ident.Node
+	Incarnation ident.Incarnation
+	Epoch       ident.Epoch
 }
 
 // Opening asks a leader for a stream. On the wire, by position: append only.
