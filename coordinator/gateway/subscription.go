@@ -15,8 +15,8 @@ import (
 
 const (
 	maxCredit = 1 << 16 // deliveries in flight of one stream, however large RDY is
-	// refusals bounds the late refusals that wait for the connection. Further ones are dropped: a redelivery tells the client
-	// the same.
+	// refusals bounds the late refusals that wait for the connection. Further ones are dropped: the client
+	// sees the redelivery.
 	refusals     = 64
 	sweepGrace   = time.Second           // after its timeout a delivery is forgotten here, if the leader did not revoke it
 	touchPause   = 10 * time.Millisecond // between two touches of a message that are sent to its leader
