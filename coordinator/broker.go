@@ -163,11 +163,19 @@ func (b *Broker) openStore(restored bool) error {
 	if restored {
 		doubt = errRestored
 	}
+	var slow time.Time // when a slow sync was last logged: at most once a second. Calls do not overlap
 	s, err := store.Open(store.Options{
 		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, Mixed: b.o.NoSync,
 		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles,
 		RepeatFor: time.Duration(b.o.Replica.RepeatMS) * time.Millisecond, Log: b.log, Compact: replicas.Compact, Doubt: doubt,
-		JournalSynced: b.journalSynced(), Checkpointed: func(took time.Duration) { b.o.Metrics.Took(metrics.Checkpoint, took) },
+		Checkpointed: func(took time.Duration) { b.o.Metrics.Took(metrics.Checkpoint, took) },
+		JournalSynced: func(took time.Duration) {
+			b.o.Metrics.Took(metrics.JournalSync, took)
+			if b.o.Slow != 0 && took >= b.o.Slow && time.Since(slow) >= time.Second {
+				slow = time.Now()
+				b.log.WithField("stage", "sync").WithField("took", took).Info("slow disk: every put waits for a sync of the journal")
+			}
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
@@ -192,18 +200,4 @@ func (b *Broker) openStore(restored bool) error {
 		emit("damaged_places", float64(places))
 	})
 	return nil
-}
-
-// journalSynced returns the function that receives the duration of each sync: it logs at most one slow sync a second. Calls do
-// not overlap.
-func (b *Broker) journalSynced() func(time.Duration) {
-	var last time.Time
-	return func(took time.Duration) {
-		b.o.Metrics.Took(metrics.JournalSync, took)
-		if b.o.Slow == 0 || took < b.o.Slow || time.Since(last) < time.Second {
-			return
-		}
-		last = time.Now()
-		b.log.WithField("stage", "sync").WithField("took", took).Info("slow disk: every put waits for a sync of the journal")
-	}
 }

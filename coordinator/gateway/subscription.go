@@ -235,11 +235,11 @@ func (s *subscription) SetReady(n int) {
 func (s *subscription) Close(requeue bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	how := wire.LeaveHeld
 	if requeue {
-		s.closeLocked(wire.LeaveRequeued)
-	} else {
-		s.closeLocked(wire.LeaveHeld)
+		how = wire.LeaveRequeued
 	}
+	s.closeLocked(how)
 }
 
 func (s *subscription) Withdraw() {

@@ -237,18 +237,10 @@ const (
 	Kept   = -3 // the client has left, and the message waits for its timeout
 )
 
-// String is the verb of the protocol.
-func (k VerbKind) String() string {
-	switch k &^ VerbRefused {
-	case VerbFinish:
-		return "FIN"
-	case VerbRequeue:
-		return "REQ"
-	case VerbTouch:
-		return "TOUCH"
-	}
-	return fmt.Sprintf("verb(%d)", uint8(k))
-}
+var verbNames = map[VerbKind]string{VerbFinish: "FIN", VerbRequeue: "REQ", VerbTouch: "TOUCH"}
+
+// String is the verb of the protocol; "" for the verbs between brokers.
+func (k VerbKind) String() string { return verbNames[k&^VerbRefused] }
 
 // Leaving is the fate of the messages that a stream has in flight when it ends. The numbers are arguments of VerbClose
 // on the wire.
