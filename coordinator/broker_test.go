@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
@@ -260,7 +261,7 @@ func TestTopicsAreDeletedOnAllBrokers(t *testing.T) {
 		}, "the topic stays")
 		require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders"}), "scripts ask every broker")
 		require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders", Accept: ofNSQAdmin}), "nsqadmin, too")
-		require.ErrorIs(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "other"}), api.ErrTopicNotFound)
+		require.ErrorIs(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "other"}), outcome.ErrTopicNotFound)
 
 		require.NoError(t, c.put("n1", "orders", "new"))
 		again, _ := c.nodes["n1"].Topic("orders")
@@ -310,10 +311,10 @@ func TestTopicIsNotMadeWithFewerReplicasThanConfigured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1)
 		err := do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"replication_factor": "3"}})
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 		err = do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders",
 			Args: map[string]string{"replication_factor": "1", "min_in_sync": "2"}})
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 	})
 }
 
@@ -337,7 +338,7 @@ func TestChannelsOfATopic(t *testing.T) {
 		require.NoError(t, do("channel.pause", "first"))
 		require.NoError(t, do("channel.unpause", "first"))
 		require.NoError(t, do("channel.delete", "first"))
-		require.ErrorIs(t, do("channel.delete", "third"), api.ErrChannelNotFound)
+		require.ErrorIs(t, do("channel.delete", "third"), outcome.ErrChannelNotFound)
 		require.Equal(t, []string{"second"}, c.nodes["n2"].Channels("orders"))
 	})
 }
@@ -352,7 +353,7 @@ func TestLookupNamesTheLeaderAndASurvivor(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, producers, 2)
 		_, _, err = c.nodes["n3"].Lookup(context.Background(), "other")
-		require.ErrorIs(t, err, api.ErrTopicNotFound)
+		require.ErrorIs(t, err, outcome.ErrTopicNotFound)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
@@ -280,7 +281,7 @@ func TestDeleteOfAChannelThatStopsOnTheWay(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		op := operation{Verb: "channel.delete", Topic: "orders", Channel: "billing"}
-		require.ErrorIs(t, do(ctx, c.nodes[other], op), api.ErrUnavailable)
+		require.ErrorIs(t, do(ctx, c.nodes[other], op), outcome.ErrUnavailable)
 		c.restart(holder)
 		c.leader("orders")
 		require.Contains(t, c.nodes[other].Channels("orders"), "billing")

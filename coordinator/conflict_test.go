@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 )
@@ -44,11 +45,11 @@ func TestWhatExistsIsNotAnsweredWithSuccess(t *testing.T) {
 			"partitions=1 replication_factor=3 ordered=false max_bytes=0, not partitions=8 replication_factor=2 ordered=true max_bytes=5": {"partitions": "8", "replication_factor": "2", "ordered": "true", "max_bytes": "5"},
 		} {
 			err := try("topic.create", "", other)
-			require.ErrorIs(t, err, api.ErrConflict, "%v", other)
+			require.ErrorIs(t, err, outcome.ErrConflict, "%v", other)
 			require.ErrorContains(t, err, "topic orders has "+text+"; nothing was changed")
 		}
-		require.ErrorIs(t, try("topic.set", "", nil), api.ErrInvalid, "a request that would do nothing")
-		require.ErrorIs(t, try("topic.set", "", args{"durability": "maybe"}), api.ErrInvalid)
+		require.ErrorIs(t, try("topic.set", "", nil), outcome.ErrInvalid, "a request that would do nothing")
+		require.ErrorIs(t, try("topic.set", "", args{"durability": "maybe"}), outcome.ErrInvalid)
 		require.NoError(t, try("topic.set", "", args{"max_bytes": "1000000000"}))
 		s, ok := c.nodes["n2"].TopicSettings("orders")
 		require.True(t, ok)
@@ -62,18 +63,18 @@ func TestWhatExistsIsNotAnsweredWithSuccess(t *testing.T) {
 		}
 		for text, other := range map[string]args{"from=earliest": {"from": "earliest"}, "ordered=true": {"ordered": "true"}} {
 			err := try("channel.create", "billing", other)
-			require.ErrorIs(t, err, api.ErrConflict, "%v", other)
+			require.ErrorIs(t, err, outcome.ErrConflict, "%v", other)
 			require.ErrorContains(t, err, `channel billing of topic orders has from="latest" ordered=false, not `+text)
 		}
-		require.ErrorIs(t, try("channel.create", "new", args{"from": "yesterday"}), api.ErrInvalid)
+		require.ErrorIs(t, try("channel.create", "new", args{"from": "yesterday"}), outcome.ErrInvalid)
 		require.NotContains(t, c.nodes["n2"].Channels("orders"), "new")
 
 		c.do("n1", "topic.create", "strict", "", args{"ordered": "true"})
 		c.do("n1", "channel.create", "strict", "billing", args{"ordered": "true"})
 		c.do("n1", "channel.create", "strict", "billing", nil)
 		err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.create", Topic: "strict", Channel: "other", Args: args{"ordered": "false"}})
-		require.ErrorIs(t, err, api.ErrInvalid)
-		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "strict", Args: args{"ordered": "false"}}), api.ErrConflict)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
+		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "strict", Args: args{"ordered": "false"}}), outcome.ErrConflict)
 	})
 }
 
@@ -93,7 +94,7 @@ func TestTwoCreateOneTopic(t *testing.T) {
 		topic, _ := c.nodes["n1"].Topic("orders")
 		lost := 3 - topic.Partitions // the index of the other
 		require.NoError(t, errs[1-lost])
-		require.ErrorIs(t, errs[lost], api.ErrConflict)
+		require.ErrorIs(t, errs[lost], outcome.ErrConflict)
 	})
 }
 
@@ -133,7 +134,7 @@ func TestItIsToldWhetherAChannelIsOrdered(t *testing.T) {
 			require.Equal(t, ordered, s.Ordered, name)
 		}
 		_, err := c.nodes["n1"].ChannelViews("none")
-		require.ErrorIs(t, err, api.ErrTopicNotFound)
+		require.ErrorIs(t, err, outcome.ErrTopicNotFound)
 	})
 }
 
@@ -152,7 +153,7 @@ func TestPeekAtTheLeader(t *testing.T) {
 		for _, on := range all {
 			p, err := at(on)
 			if on != leader {
-				require.ErrorIs(t, err, api.ErrUnavailable, on)
+				require.ErrorIs(t, err, outcome.ErrUnavailable, on)
 				continue
 			}
 			require.NoError(t, err)
@@ -182,22 +183,22 @@ func TestPeekAsksABrokerThatHasTheReplica(t *testing.T) {
 			require.NoError(t, err, on)
 			require.Len(t, p.Messages, 1, on)
 			_, err = c.nodes[on].Peek(t.Context(), api.PeekRequest{Topic: "orders", Partition: 1})
-			require.ErrorIs(t, err, api.ErrTopicNotFound)
+			require.ErrorIs(t, err, outcome.ErrTopicNotFound)
 			_, err = c.nodes[on].Peek(t.Context(), api.PeekRequest{Topic: "orders", From: "yesterday"})
-			require.ErrorIs(t, err, api.ErrInvalid)
+			require.ErrorIs(t, err, outcome.ErrInvalid)
 		}
 		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 		p, err := c.nodes[other].Peek(t.Context(), api.PeekRequest{Topic: "orders", Limit: 5, Node: ident.Node(leader), Leader: true})
 		require.NoError(t, err)
 		require.Len(t, p.Messages, 1)
 		_, err = c.nodes[leader].Peek(t.Context(), api.PeekRequest{Topic: "orders", Node: ident.Node(other)})
-		require.ErrorIs(t, err, api.ErrTopicNotFound)
+		require.ErrorIs(t, err, outcome.ErrTopicNotFound)
 		_, err = c.nodes[leader].Peek(t.Context(), api.PeekRequest{Topic: "orders", Node: "n9"})
-		require.ErrorIs(t, err, api.ErrBrokerNotFound)
+		require.ErrorIs(t, err, outcome.ErrBrokerNotFound)
 		c.kill(leader)
 		_, err = c.nodes[other].Peek(t.Context(), api.PeekRequest{Topic: "orders"})
-		require.ErrorIs(t, err, api.ErrUnavailable)
+		require.ErrorIs(t, err, outcome.ErrUnavailable)
 		_, err = c.nodes[other].Peek(t.Context(), api.PeekRequest{Topic: "orders", Node: ident.Node(leader)})
-		require.ErrorIs(t, err, api.ErrUnavailable, "it belongs to the cluster")
+		require.ErrorIs(t, err, outcome.ErrUnavailable, "it belongs to the cluster")
 	})
 }

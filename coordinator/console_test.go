@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
@@ -70,9 +71,9 @@ func TestConsoleOfACluster(t *testing.T) {
 		require.Positive(t, channel.Channel.LagSeconds+0.001)
 		require.True(t, channel.Channel.Ordered)
 		_, err = x.Channel(ctx, "orders", "none")
-		require.ErrorIs(t, err, api.ErrChannelNotFound)
+		require.ErrorIs(t, err, outcome.ErrChannelNotFound)
 		_, err = x.Topic(ctx, "none")
-		require.ErrorIs(t, err, api.ErrTopicNotFound)
+		require.ErrorIs(t, err, outcome.ErrTopicNotFound)
 
 		detail, err := x.Topic(ctx, "orders")
 		require.NoError(t, err)

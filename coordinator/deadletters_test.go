@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
@@ -84,7 +85,7 @@ func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 			{"retry_backoff": "soon"}, {"retry_backoff": "1s,0"}, {"retry_backoff": "1s,2,1m,3"}, {"retry_backoff": "1s,NaN"},
 		} {
 			err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: bad})
-			require.ErrorIs(t, err, api.ErrInvalid, "%v", bad)
+			require.ErrorIs(t, err, outcome.ErrInvalid, "%v", bad)
 		}
 	})
 }
@@ -185,7 +186,7 @@ func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = c.nodes[here].Redrive(short, "orders", "billing", 10)
-		require.ErrorIs(t, err, api.ErrUnavailable)
+		require.ErrorIs(t, err, outcome.ErrUnavailable)
 		c.restart(leader)
 		n, err = c.nodes[here].Redrive(t.Context(), "orders", "billing", 10)
 		require.NoError(t, err)
@@ -212,8 +213,8 @@ func TestRedriveToAFullTopic(t *testing.T) {
 		c.eventually(func() bool { return c.put("n1", "orders", "more") != nil }, "full")
 		moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
 		require.Zero(t, moved)
-		require.ErrorIs(t, err, api.ErrUnavailable)
-		require.ErrorIs(t, err, api.ErrTopicFull)
+		require.ErrorIs(t, err, outcome.ErrUnavailable)
+		require.ErrorIs(t, err, outcome.ErrTopicFull)
 		require.NotContains(t, err.Error(), "\n")
 		c.do("n1", "topic.set", "orders", "", map[string]string{"max_bytes": "0"})
 		c.eventually(func() bool { return c.put("n1", "orders", "more") == nil }, "room")
@@ -296,9 +297,9 @@ func TestDeferredMessagesAreListedAndCancelled(t *testing.T) {
 		c.counts("orders", "billing", 1, 0, 2)
 		c.counts("orders", "audit", 1, 0, 6)
 		_, err = c.nodes["n1"].CancelDeferred(t.Context(), "orders", "billing", []api.MessageID{{'x'}})
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 		_, err = c.nodes["n1"].Deferred(t.Context(), "orders", "nobody", 4)
-		require.ErrorIs(t, err, api.ErrChannelNotFound)
+		require.ErrorIs(t, err, outcome.ErrChannelNotFound)
 	})
 }
 
@@ -333,10 +334,10 @@ func TestSeek(t *testing.T) {
 		require.Less(t, s.Depth, int64(20))
 		for _, bad := range []map[string]string{nil, {"to": "then"}, {"to": "0", "partition": "2"}} {
 			err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.seek", Topic: "orders", Channel: "billing", Args: bad})
-			require.ErrorIs(t, err, api.ErrInvalid)
+			require.ErrorIs(t, err, outcome.ErrInvalid)
 		}
 		bad := operation{Verb: "channel.create", Topic: "orders", Channel: "new", Args: map[string]string{"from": "then"}}
-		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], bad), api.ErrInvalid)
+		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], bad), outcome.ErrInvalid)
 		c.do("n1", "channel.create", "orders", "new", nil) // the refused one has left nothing behind
 		old := c.leader("orders")
 		before, _ := c.stats("orders", "billing")
@@ -447,11 +448,11 @@ func TestACycleOfPoliciesIsRefused(t *testing.T) {
 		}
 		require.NoError(t, policy("work", "retry"))
 		err := policy("retry", "work")
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 		require.ErrorContains(t, err, "dead letters of retry/ch would come back to retry: they go to work, and channel work/ch has the dead_letter_topic retry")
 		require.NoError(t, policy("retry", "last"))
-		require.ErrorIs(t, policy("last", "work"), api.ErrInvalid)
-		require.ErrorIs(t, policy("last", "retry"), api.ErrInvalid)
+		require.ErrorIs(t, policy("last", "work"), outcome.ErrInvalid)
+		require.ErrorIs(t, policy("last", "retry"), outcome.ErrInvalid)
 		require.NoError(t, policy("work", "retry"), "the same again")
 		require.NoError(t, policy("retry", "elsewhere"))
 		require.NoError(t, policy("last", "work"), "there is no cycle any more")

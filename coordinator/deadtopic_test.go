@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
@@ -81,7 +81,7 @@ func TestDeadLettersThatCannotGoAreLoggedOnce(t *testing.T) {
 		c.eventually(func() bool { return len(lines()) > 0 }, "nothing is said")
 		require.Less(t, len(lines()), messages/2)
 		require.Equal(t, messages, lines()[0].Data["count"])
-		require.ErrorIs(t, lines()[0].Data[logrus.ErrorKey].(error), api.ErrTopicFull)
+		require.ErrorIs(t, lines()[0].Data[logrus.ErrorKey].(error), outcome.ErrTopicFull)
 	})
 }
 

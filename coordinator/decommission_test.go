@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
@@ -25,7 +26,7 @@ func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
 		}
 		leaving := c.leader("orders")
-		require.ErrorIs(t, do(ctx, c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n9"}}), api.ErrBrokerNotFound)
+		require.ErrorIs(t, do(ctx, c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n9"}}), outcome.ErrBrokerNotFound)
 		require.False(t, c.nodes[leaving].Decommissioned())
 		require.NoError(t, do(ctx, c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": leaving}}))
 		witness := map[string]string{"n1": "n2", "n2": "n3", "n3": "n4", "n4": "n1"}[leaving]

@@ -121,7 +121,7 @@ func TestTheWindowOfATopicIsShown(t *testing.T) {
 		v, _ = c.view("n1", "orders")
 		require.EqualValues(t, 300_000, v.DedupeWindowMS)
 		for _, bad := range []string{"999ms", "61m", "x"} {
-			require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": bad}}), api.ErrInvalid, bad)
+			require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": bad}}), outcome.ErrInvalid, bad)
 		}
 	})
 }

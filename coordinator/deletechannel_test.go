@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/stretchr/testify/require"
 )
 
@@ -51,7 +51,7 @@ func TestDeleteOfAChannelIsRepeated(t *testing.T) {
 			c.eventually(func() bool { return len(c.nodes["n3"].Channels("orders")) == 0 }, "gone")
 		}
 		err := do(context.Background(), c.nodes["n2"], operation{Verb: "channel.delete", Topic: "orders", Channel: "other"})
-		require.ErrorIs(t, err, api.ErrChannelNotFound)
+		require.ErrorIs(t, err, outcome.ErrChannelNotFound)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
@@ -58,10 +59,10 @@ func TestDrainedBrokerLeadsNothing(t *testing.T) {
 		c := newCluster(t, 3)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "12"}))
 		stop, stored := c.publishing("orders", "n1", "n3")
-		require.ErrorIs(t, c.drained("n1", "n9"), api.ErrBrokerNotFound)
+		require.ErrorIs(t, c.drained("n1", "n9"), outcome.ErrBrokerNotFound)
 		require.NoError(t, c.drained("n1", "n2"))
 		c.eventually(func() bool { return c.leaderships("n1", "n2") == 0 }, "it leads still")
-		require.ErrorIs(t, func() error { _ = c.drained("n1", "n1"); return c.drained("n1", "n3") }(), api.ErrInvalid, "none would be left to lead")
+		require.ErrorIs(t, func() error { _ = c.drained("n1", "n1"); return c.drained("n1", "n3") }(), outcome.ErrInvalid, "none would be left to lead")
 		require.NoError(t, c.drained("n1", "n1", "cancel"))
 		require.NoError(t, c.administer("n3", "topic.create", "later", map[string]string{"partitions": "6"}))
 		v, _ := c.view("n3", "later")
@@ -139,7 +140,7 @@ func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
 		for _, b := range plan.Brokers {
 			require.Equal(t, after[b.Broker], b.ReplicasAfter, "the plan was another for %s", b.Broker)
 		}
-		require.ErrorIs(t, c.move("n1", "orders", "0", string(v.Partitions[0].Replicas[0]), "n2"), api.ErrInvalid)
+		require.ErrorIs(t, c.move("n1", "orders", "0", string(v.Partitions[0].Replicas[0]), "n2"), outcome.ErrInvalid)
 		require.NoError(t, c.administer("n1", "cluster.balance", "", nil))
 		c.kill("n2")
 		time.Sleep(5 * time.Second)
@@ -229,11 +230,11 @@ func TestPlansAreCarriedOut(t *testing.T) {
 		require.Contains(t, strings.Join(plan.Blocked, "\n"), "orders/0 keeps its replica on n3", "two brokers would stay for three replicas")
 		for _, op := range []api.Operation{api.Decommission{Node: "n9"}, api.Drain{Node: "n9"}} {
 			_, err = c.nodes["n1"].Plan(t.Context(), op)
-			require.ErrorIs(t, err, api.ErrBrokerNotFound, "%T", op)
+			require.ErrorIs(t, err, outcome.ErrBrokerNotFound, "%T", op)
 		}
-		require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), api.Decommission{Node: "n9"}), api.ErrBrokerNotFound)
+		require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), api.Decommission{Node: "n9"}), outcome.ErrBrokerNotFound)
 		_, err = c.nodes["n1"].Plan(t.Context(), api.PauseTopic{Topic: "orders"})
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 	})
 }
 
@@ -266,7 +267,7 @@ func TestDrainsAtTheSameTimeLeaveALeader(t *testing.T) {
 		refused := 0
 		for _, err := range errs {
 			if err != nil {
-				require.ErrorIs(t, err, api.ErrInvalid)
+				require.ErrorIs(t, err, outcome.ErrInvalid)
 				refused++
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
@@ -112,6 +113,6 @@ func TestDurabilityOfATopic(t *testing.T) {
 		require.NoError(t, set("clicks", "sync"))
 		require.Equal(t, "sync", shown("clicks"))
 		c.eventually(func() bool { return c.synced(s, "clicks") }, "the change is not honoured")
-		require.ErrorIs(t, set("clicks", "maybe"), api.ErrInvalid)
+		require.ErrorIs(t, set("clicks", "maybe"), outcome.ErrInvalid)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -138,25 +139,25 @@ func TestFiltersAreChecked(t *testing.T) {
 		create := func(channel, filter string) error {
 			return do(t.Context(), c.nodes["n2"], operation{Verb: "channel.create", Topic: "orders", Channel: channel, Args: map[string]string{"filter": filter}})
 		}
-		require.ErrorIs(t, create("europe", "tag=b"), api.ErrConflict)
-		require.ErrorIs(t, create("other", "header:a~=("), api.ErrInvalid)
-		require.ErrorIs(t, create("tail#ephemeral", "tag=a"), api.ErrInvalid)
+		require.ErrorIs(t, create("europe", "tag=b"), outcome.ErrConflict)
+		require.ErrorIs(t, create("other", "header:a~=("), outcome.ErrInvalid)
+		require.ErrorIs(t, create("tail#ephemeral", "tag=a"), outcome.ErrInvalid)
 		err := do(t.Context(), c.nodes["n2"], operation{Verb: "channel.policy", Topic: "orders", Channel: "europe", Args: map[string]string{"filter": "region=a"}})
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 		views, err := c.nodes["n3"].ChannelViews("orders")
 		require.NoError(t, err)
 		require.Equal(t, []api.ChannelView{{Channel: "europe", Filter: "tag=a"}}, views)
 
 		r := api.SubscribeRequest{Topic: "orders", Channel: "europe", Partition: -1, Filter: "tag=b", Client: func() api.ClientStats { return api.ClientStats{} }}
 		_, err = c.nodes["n1"].Gateway.Subscribe(t.Context(), r)
-		require.ErrorIs(t, err, api.ErrFilter)
+		require.ErrorIs(t, err, outcome.ErrFilter)
 		r.Filter = "tag=a"
 		sub, err := c.nodes["n1"].Gateway.Subscribe(t.Context(), r)
 		require.NoError(t, err)
 		sub.Close(true)
 		r.Channel = "unknown"
 		_, err = c.nodes["n1"].Gateway.Subscribe(t.Context(), r)
-		require.ErrorIs(t, err, api.ErrFilter)
+		require.ErrorIs(t, err, outcome.ErrFilter)
 		views, _ = c.nodes["n1"].ChannelViews("orders")
 		require.Len(t, views, 1, "a refused SUB makes no channel")
 	})

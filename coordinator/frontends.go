@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/query"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
@@ -84,7 +85,7 @@ func (b *Broker) answerConsole(ctx context.Context, question []byte) ([]byte, er
 	if by := b.answerer.Load(); by != nil {
 		return (*by)(ctx, question)
 	}
-	return nil, fmt.Errorf("%w: its console has not started", api.ErrNotReady)
+	return nil, fmt.Errorf("%w: its console has not started", outcome.ErrNotReady)
 }
 
 // Self is this broker's name.

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,10 +48,10 @@ func TestSurvivingLeaderDelivers(t *testing.T) {
 		}
 		t.Logf("slowest delivery %s", slowest)
 		require.Less(t, slowest, time.Second, "it stopped delivering")
-		require.ErrorIs(t, <-under, api.ErrInDoubt)
+		require.ErrorIs(t, <-under, outcome.ErrInDoubt)
 		require.Equal(t, epoch, c.epoch(leader, "orders"), "a rollback could not bring a definite answer")
 		refused := c.put(leader, "orders", "refused")
-		require.ErrorIs(t, refused, api.ErrNotEnough)
+		require.ErrorIs(t, refused, outcome.ErrNotEnough)
 		require.EqualError(t, refused, "not enough in-sync replicas (1 of 2), not stored")
 		c.net.heal()
 		c.whole("orders")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,9 +37,9 @@ func TestTopicGrowsUnderLoad(t *testing.T) {
 		c.do("n1", "channel.pause", "orders", "idle", nil)
 		stop, stored := c.publishing("orders", "n1", "n2", "n3")
 		c.eventually(func() bool { return stored() > 50 }, "nothing is stored")
-		require.ErrorIs(t, c.partitions("n2", "orders", 1), api.ErrInvalid, "fewer")
-		require.ErrorIs(t, c.partitions("n2", "orders", 0), api.ErrInvalid)
-		require.ErrorIs(t, c.partitions("n2", "nothing", 9), api.ErrTopicNotFound)
+		require.ErrorIs(t, c.partitions("n2", "orders", 1), outcome.ErrInvalid, "fewer")
+		require.ErrorIs(t, c.partitions("n2", "orders", 0), outcome.ErrInvalid)
+		require.ErrorIs(t, c.partitions("n2", "nothing", 9), outcome.ErrTopicNotFound)
 		require.NoError(t, c.partitions("n2", "orders", 8))
 		require.NoError(t, c.partitions("n3", "orders", 8), "asked again")
 		v, _ := c.view("n2", "orders")
@@ -101,7 +102,7 @@ func TestGrowthIsResumed(t *testing.T) {
 		require.NoError(t, c.put("n3", "orders", "m"))
 		c.do("n2", "channel.create", "orders", "comes", nil)
 		c.do("n3", "channel.delete", "orders", "goes", nil)
-		require.ErrorIs(t, c.partitions("n2", "orders", 9), api.ErrConflict)
+		require.ErrorIs(t, c.partitions("n2", "orders", 9), outcome.ErrConflict)
 		require.NoError(t, c.partitions("n2", "orders", 6))
 		require.NoError(t, c.partitions("n2", "orders", 9), "now")
 		v, _ = c.view("n2", "orders")
@@ -176,7 +177,7 @@ func TestContentTopicGrowsOnlyIfRepeatsMayBeStored(t *testing.T) {
 		c := newCluster(t, 1)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"dedupe": "content", "dedupe_window": "5m"}))
 		err := c.partitions("n1", "orders", 2)
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 		require.ErrorContains(t, err, "5m0s")
 		require.ErrorContains(t, err, "reorder=true")
 		v, _ := c.view("n1", "orders")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // TestAPutWithoutTopicNameLeavesNothing: "PUB \n" reaches the gateway with an empty topic
@@ -69,7 +69,7 @@ func TestOrderedIsReadAsElsewhere(t *testing.T) {
 		state, err := metadata.DecodeChannel(e)
 		require.NoError(t, err)
 		require.True(t, state.Ordered, "of a channel, too")
-		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "channel.create", Topic: "t1", Channel: "x", Args: map[string]string{"ordered": "perhaps"}}), api.ErrInvalid)
+		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "channel.create", Topic: "t1", Channel: "x", Args: map[string]string{"ordered": "perhaps"}}), outcome.ErrInvalid)
 	})
 }
 
@@ -154,7 +154,7 @@ func TestTopicThatCanBeMadeCanBeDeleted(t *testing.T) {
 			name := fmt.Sprint("of", n)
 			err := c.administer("n1", "topic.create", name, map[string]string{"partitions": fmt.Sprint(n)})
 			if err != nil {
-				require.ErrorIs(t, err, api.ErrInvalid)
+				require.ErrorIs(t, err, outcome.ErrInvalid)
 				continue
 			}
 			made++

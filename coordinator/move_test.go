@@ -17,6 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -77,10 +78,10 @@ func TestReplicaIsMoved(t *testing.T) {
 		c := newCluster(t, 4)
 		from, to := c.movable("orders")
 		v, _ := c.view("n1", "orders")
-		require.ErrorIs(t, c.move("n2", "orders", "1", from, to), api.ErrInvalid)
-		require.ErrorIs(t, c.move("n2", "orders", "0", from, string(v.Partitions[0].Replicas[1])), api.ErrInvalid, "it has one already")
-		require.ErrorIs(t, c.move("n2", "orders", "0", from, "n9"), api.ErrBrokerNotFound)
-		require.ErrorIs(t, c.move("n2", "orders", "0", "n9", from), api.ErrBrokerNotFound)
+		require.ErrorIs(t, c.move("n2", "orders", "1", from, to), outcome.ErrInvalid)
+		require.ErrorIs(t, c.move("n2", "orders", "0", from, string(v.Partitions[0].Replicas[1])), outcome.ErrInvalid, "it has one already")
+		require.ErrorIs(t, c.move("n2", "orders", "0", from, "n9"), outcome.ErrBrokerNotFound)
+		require.ErrorIs(t, c.move("n2", "orders", "0", "n9", from), outcome.ErrBrokerNotFound)
 		require.NoError(t, c.move("n2", "orders", "0", from, to))
 		want := slices.Clone(v.Partitions[0].Replicas)
 		want[0] = ident.Node(to)
@@ -176,16 +177,16 @@ func TestReplicationOfATopicIsChanged(t *testing.T) {
 		set := func(factor, minimum string) error {
 			return c.administer("n3", "topic.replication", "orders", map[string]string{"replication_factor": factor, "min_in_sync": minimum})
 		}
-		require.ErrorIs(t, set("", ""), api.ErrInvalid)
-		require.ErrorIs(t, set("", "2"), api.ErrInvalid, "more than there are replicas")
-		require.ErrorIs(t, set("4", ""), api.ErrInvalid, "more than there are brokers")
-		require.ErrorIs(t, c.administer("n3", "topic.replication", "nothing", map[string]string{"min_in_sync": "1"}), api.ErrTopicNotFound)
+		require.ErrorIs(t, set("", ""), outcome.ErrInvalid)
+		require.ErrorIs(t, set("", "2"), outcome.ErrInvalid, "more than there are replicas")
+		require.ErrorIs(t, set("4", ""), outcome.ErrInvalid, "more than there are brokers")
+		require.ErrorIs(t, c.administer("n3", "topic.replication", "nothing", map[string]string{"min_in_sync": "1"}), outcome.ErrTopicNotFound)
 		require.NoError(t, set("3", "3"))
 		c.arranged("n1", "orders", func(p api.PartitionView) bool { return p.MinInSync == 3 })
 		for i := range 20 {
 			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
 		}
-		require.ErrorIs(t, set("2", ""), api.ErrInvalid, "below the minimum")
+		require.ErrorIs(t, set("2", ""), outcome.ErrInvalid, "below the minimum")
 		require.NoError(t, set("1", "1"))
 		c.arranged("n1", "orders", func(p api.PartitionView) bool { return len(p.Replicas) == 1 })
 		require.Len(t, c.drain("n2", "orders", 20), 20)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
 
@@ -71,7 +72,7 @@ func do(ctx context.Context, b *broker, o operation) error {
 	}
 	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r, Planner: b, Channels: r}).ServeHTTP(answer, request)
 	if r.err == nil && answer.Code != http.StatusOK {
-		return errors.Join(api.ErrInvalid, fmt.Errorf("%d %s", answer.Code, answer.Body))
+		return errors.Join(outcome.ErrInvalid, fmt.Errorf("%d %s", answer.Code, answer.Body))
 	}
 	return r.err
 }

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
@@ -104,14 +104,14 @@ func TestChannelBecomesOrderedAndBack(t *testing.T) {
 		_ = plain.next()
 		require.Empty(t, plain.sub.Pull(10, nil), "still one at a time")
 		err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.order", Topic: "orders", Channel: "billing", Args: map[string]string{"order": "perhaps"}})
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 		c.do("n1", "channel.order", "orders", "billing", map[string]string{"order": "false"})
 		require.Len(t, plain.take(n-1), n-1)
 
 		c.do("n1", "topic.create", "strict", "", map[string]string{"ordered": "true"})
 		c.do("n1", "channel.create", "strict", "billing", nil)
 		err = do(t.Context(), c.nodes["n1"], operation{Verb: "channel.order", Topic: "strict", Channel: "billing", Args: map[string]string{"order": "false"}})
-		require.ErrorIs(t, err, api.ErrInvalid, "the topic is ordered")
+		require.ErrorIs(t, err, outcome.ErrInvalid, "the topic is ordered")
 	})
 }
 

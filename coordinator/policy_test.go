@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // A dead-letter topic is made by the policy that names it, so its name is held to
@@ -22,7 +22,7 @@ func TestADeadLetterTopicHasATopicsName(t *testing.T) {
 		for _, bad := range []string{"dead/orders", "../../escaped", "two words", "new\nline"} {
 			err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing",
 				Args: map[string]string{"max_attempts": "3", "dead_letter_topic": bad}})
-			require.ErrorIs(t, err, api.ErrInvalid, "%q", bad)
+			require.ErrorIs(t, err, outcome.ErrInvalid, "%q", bad)
 			_, made := c.nodes["n1"].Topic(bad)
 			require.False(t, made, "%q", bad)
 		}
@@ -47,7 +47,7 @@ func TestAPolicyIsInForceWhenItIsAnswered(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		err := set(short, "1s")
-		require.ErrorIs(t, err, api.ErrUnavailable)
+		require.ErrorIs(t, err, outcome.ErrUnavailable)
 		require.ErrorContains(t, err, "led by "+behind)
 		done := make(chan error, 1)
 		go func() { done <- set(t.Context(), "1h") }()

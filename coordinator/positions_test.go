@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -51,7 +52,7 @@ func TestPositionsOfChannels(t *testing.T) {
 			require.Equal(t, 1, at[1].Consumers)
 		}
 		_, err := c.nodes["n1"].Positions(t.Context(), "none")
-		require.ErrorIs(t, err, api.ErrTopicNotFound)
+		require.ErrorIs(t, err, outcome.ErrTopicNotFound)
 
 		for _, channel := range []string{"billing", "audit"} {
 			require.NoError(t, c.nodes["n3"].Do(t.Context(), api.SeekChannel{Topic: "orders", Channel: channel, To: "9", Partition: 0, Idle: true}))
@@ -86,7 +87,7 @@ func TestPutsToAPartition(t *testing.T) {
 			}
 		}
 		for _, partition := range []int{-1, 3} {
-			require.ErrorIs(t, put(partition).Err, api.ErrInvalid)
+			require.ErrorIs(t, put(partition).Err, outcome.ErrInvalid)
 		}
 	})
 }

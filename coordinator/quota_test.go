@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // as is the context of a user's request.
@@ -54,13 +55,13 @@ func TestQuotasOfTheCluster(t *testing.T) {
 		}
 		require.NoError(t, create("a", 6))
 		err := create("b", 5)
-		require.ErrorIs(t, err, api.ErrQuota)
+		require.ErrorIs(t, err, outcome.ErrQuota)
 		require.EqualError(t, err, "quota reached, nothing stored: the cluster has 6 of 10 partitions (--max-partitions)")
 		require.NoError(t, create("b", 3))
 		require.NoError(t, c.put("n1", "c", "m"))
 		require.EqualError(t, n1.Gateway.Admit(t.Context(), "d", 1), "quota reached, nothing stored: the cluster has 3 of 3 topics (--max-topics)")
 		_, err = n1.Gateway.Subscribe(t.Context(), api.SubscribeRequest{Topic: "d", Channel: "ch", Partition: -1})
-		require.ErrorIs(t, err, api.ErrQuota)
+		require.ErrorIs(t, err, outcome.ErrQuota)
 		require.NoError(t, c.put("n1", "c", "m"), "topics that are there go on")
 		require.NoError(t, create("a", 6), "it is there")
 		require.NoError(t, n1.Do(t.Context(), api.DeleteTopic{Topic: "b"}))
@@ -73,7 +74,7 @@ func TestQuotasOfTheCluster(t *testing.T) {
 		require.NoError(t, channel("two"))
 		require.EqualError(t, channel("three"), "quota reached, nothing stored: topic a has 2 of 2 channels (--max-channels)")
 		_, err = n1.Gateway.Subscribe(t.Context(), api.SubscribeRequest{Topic: "a", Channel: "three", Partition: -1})
-		require.ErrorIs(t, err, api.ErrQuota)
+		require.ErrorIs(t, err, outcome.ErrQuota)
 		require.NoError(t, channel("two"))
 		require.NoError(t, n1.Do(t.Context(), api.DeleteChannel{Topic: "a", Channel: "one"}))
 		require.NoError(t, channel("three"))
@@ -82,7 +83,7 @@ func TestQuotasOfTheCluster(t *testing.T) {
 			Topics: api.LimitView{Used: 3, Limit: 3}, Partitions: api.LimitView{Used: 8, Limit: 10}, Channels: api.LimitView{Used: 2, Limit: 2},
 		}, n1.Limits())
 		require.NoError(t, channel("e2#ephemeral"))
-		require.ErrorIs(t, channel("e3#ephemeral"), api.ErrQuota)
+		require.ErrorIs(t, channel("e3#ephemeral"), outcome.ErrQuota)
 		require.NoError(t, channel("e2#ephemeral"))
 	})
 }
@@ -104,7 +105,7 @@ func TestQuotasOfManyAtOnce(t *testing.T) {
 					defer mu.Unlock()
 					if err == nil {
 						made++
-					} else if !errors.Is(err, api.ErrQuota) {
+					} else if !errors.Is(err, outcome.ErrQuota) {
 						t.Error(err)
 					}
 				})
@@ -133,7 +134,7 @@ func TestQuotasOfAUser(t *testing.T) {
 		c.whole("a")
 		explicit := shop
 		explicit.Audited = true
-		require.ErrorIs(t, c.nodes["n2"].Do(as(t, explicit), api.CreateTopic{Topic: "b", Partitions: 5}), api.ErrQuota)
+		require.ErrorIs(t, c.nodes["n2"].Do(as(t, explicit), api.CreateTopic{Topic: "b", Partitions: 5}), outcome.ErrQuota)
 		require.NoError(t, c.nodes["n2"].Do(as(t, explicit), api.CreateTopic{Topic: "b", Partitions: 4}))
 		c.whole("b")
 		require.EqualError(t, put("n3", shop, "x"), "quota reached, nothing stored: user shop has 2 of 2 topics")
@@ -186,7 +187,7 @@ func TestATopicsPublishRate(t *testing.T) {
 				case err == nil:
 					ok++
 				default:
-					require.ErrorIs(t, err, api.ErrRateLimited)
+					require.ErrorIs(t, err, outcome.ErrRateLimited)
 					require.EqualError(t, err, "rate limited, not stored")
 				}
 			}

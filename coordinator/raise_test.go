@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/stretchr/testify/require"
 )
 
@@ -28,15 +28,15 @@ func TestReplicationFactorOfATopicIsRaised(t *testing.T) {
 		raise := func(factor string) error {
 			return c.administer("n2", "topic.replication", "orders", map[string]string{"replication_factor": factor})
 		}
-		require.ErrorIs(t, create("3"), api.ErrConflict, "a creation changes nothing")
-		require.ErrorIs(t, raise("4"), api.ErrInvalid)
+		require.ErrorIs(t, create("3"), outcome.ErrConflict, "a creation changes nothing")
+		require.ErrorIs(t, raise("4"), outcome.ErrInvalid)
 		require.NoError(t, raise("3"))
 		c.eventually(func() bool {
 			v, ok := c.view("n3", "orders")
 			return ok && v.ReplicationFactor == 3 && len(v.Partitions[0].ISR) == 3
 		}, "no more replicas")
 		c.whole("orders")
-		require.ErrorIs(t, create("1"), api.ErrConflict, "a client that makes it again does not know of the change")
+		require.ErrorIs(t, create("1"), outcome.ErrConflict, "a client that makes it again does not know of the change")
 		v, _ := c.view("n2", "orders")
 		require.Equal(t, 3, v.ReplicationFactor)
 		c.kill(c.leader("orders"))
@@ -55,7 +55,7 @@ func TestMoreReplicasThanBrokersAreRefusedAtOnce(t *testing.T) {
 		c.eventually(func() bool { return len(c.nodes["n1"].Cluster().Brokers) == 3 }, "n1 does not know all")
 		began := time.Now()
 		err := c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "9"})
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 		require.ErrorContains(t, err, "replication_factor 9, but the cluster has 3 brokers")
 		require.Less(t, time.Since(began), time.Second)
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -47,13 +48,13 @@ func TestReceiptsOfAWithdrawnDelivery(t *testing.T) {
 				for _, verb := range []api.Verb{api.VerbFinish, api.VerbRequeue, api.VerbTouch} {
 					do := api.Settlement{Verb: verb}
 					for _, on := range all {
-						require.Equal(t, []error{api.ErrNotOwner}, c.settle(on, do, first[0].Receipt()), "%s of %s, next %s, at %s", verb, at, next, on)
+						require.Equal(t, []error{outcome.ErrNotOwner}, c.settle(on, do, first[0].Receipt()), "%s of %s, next %s, at %s", verb, at, next, on)
 					}
-					require.ErrorIs(t, s.sub.Settle(first[0].Receipt(), do), api.ErrNotOwner)
+					require.ErrorIs(t, s.sub.Settle(first[0].Receipt(), do), outcome.ErrNotOwner)
 				}
 				err := s.sub.Settle(second[0].Receipt(), api.Settlement{Verb: api.VerbFinish})
 				if err != nil { // the leader is another broker
-					require.ErrorIs(t, err, api.ErrNotInFlight)
+					require.ErrorIs(t, err, outcome.ErrNotInFlight)
 					require.Equal(t, []error{nil}, c.settle(next, api.Settlement{Verb: api.VerbFinish}, second[0].Receipt()))
 				}
 				c.eventually(func() bool { return s.sub.InFlight() == 0 }, "finished")
@@ -85,7 +86,7 @@ func TestSettleAtAnyBroker(t *testing.T) {
 				second := s.take(2)
 				require.EqualValues(t, 2, second[0].Message.Attempts)
 				again := receiptsOf(second)
-				require.Equal(t, []error{api.ErrNotInFlight, api.ErrNotOwner}, c.settle(other, api.Settlement{Verb: api.VerbFinish}, list[0], list[2]))
+				require.Equal(t, []error{outcome.ErrNotInFlight, outcome.ErrNotOwner}, c.settle(other, api.Settlement{Verb: api.VerbFinish}, list[0], list[2]))
 				require.Equal(t, []error{nil, nil}, c.settle(other, api.Settlement{Verb: api.VerbFinish}, again...))
 				c.eventually(func() bool { return s.sub.InFlight() == 0 }, "at %s, settled at %s", at, other)
 				s.sub.Close(true)
@@ -93,13 +94,13 @@ func TestSettleAtAnyBroker(t *testing.T) {
 			}
 		}
 		foreign := api.Receipt{ID: api.MessageID([]byte("ffffffffffffffff")), Number: 1}
-		require.Equal(t, []error{api.ErrNotInFlight}, c.settle("n1", api.Settlement{Verb: api.VerbFinish}, foreign))
+		require.Equal(t, []error{outcome.ErrNotInFlight}, c.settle("n1", api.Settlement{Verb: api.VerbFinish}, foreign))
 		s := c.subscribe("n1", "orders", "billing", 1)
 		require.NoError(t, c.put("n1", "orders", "m"))
 		held := receiptsOf(s.take(1))
-		require.ErrorIs(t, c.settle("n1", api.Settlement{Verb: "eat"}, held...)[0], api.ErrInvalid)
-		require.ErrorIs(t, c.nodes["n2"].Gateway.Settle(t.Context(), "orders", "absent", api.Settlement{Verb: api.VerbFinish}, held)[0], api.ErrChannelNotFound)
-		require.ErrorIs(t, c.nodes["n2"].Gateway.Settle(t.Context(), "absent", "billing", api.Settlement{Verb: api.VerbFinish}, held)[0], api.ErrTopicNotFound)
+		require.ErrorIs(t, c.settle("n1", api.Settlement{Verb: "eat"}, held...)[0], outcome.ErrInvalid)
+		require.ErrorIs(t, c.nodes["n2"].Gateway.Settle(t.Context(), "orders", "absent", api.Settlement{Verb: api.VerbFinish}, held)[0], outcome.ErrChannelNotFound)
+		require.ErrorIs(t, c.nodes["n2"].Gateway.Settle(t.Context(), "absent", "billing", api.Settlement{Verb: api.VerbFinish}, held)[0], outcome.ErrTopicNotFound)
 		s.sub.Close(true)
 	})
 }
@@ -124,7 +125,7 @@ func TestSettleThroughAFailover(t *testing.T) {
 		c.eventually(func() bool { return s.sub.InFlight() == 0 }, "the messages are finished")
 		s.sub.Close(true)
 		began := time.Now()
-		require.Equal(t, api.ErrNotInFlight, c.settle(others[1], api.Settlement{Verb: api.VerbFinish}, list[0])[0])
+		require.Equal(t, outcome.ErrNotInFlight, c.settle(others[1], api.Settlement{Verb: api.VerbFinish}, list[0])[0])
 		require.Less(t, time.Since(began), time.Second, "a finished message is not waited for")
 	})
 }
@@ -163,8 +164,8 @@ func TestTraceAtAnyBroker(t *testing.T) {
 		next[len(next)-1]++
 		require.Equal(t, api.TraceAbsent, trace("n1", next).State)
 		_, err := c.nodes["n1"].Trace(t.Context(), "orders", api.MessageID([]byte("ffffffffffffffff")))
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 		_, err = c.nodes["n1"].Trace(t.Context(), "absent", id)
-		require.ErrorIs(t, err, api.ErrTopicNotFound)
+		require.ErrorIs(t, err, outcome.ErrTopicNotFound)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -32,7 +33,7 @@ func TestUncleanRecovery(t *testing.T) {
 		c.whole("orders")
 		leader := c.leader("orders")
 		_, err := c.nodes["n1"].Recover(ctx, "orders", 0, "n2")
-		require.ErrorIs(t, err, api.ErrInvalid, "it has a leader")
+		require.ErrorIs(t, err, outcome.ErrInvalid, "it has a leader")
 
 		survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 		c.kill(survivor)
@@ -63,7 +64,7 @@ func TestUncleanRecovery(t *testing.T) {
 		}
 		for partition, from := range []string{"n9", survivor} {
 			_, err = c.nodes[leader].Recover(ctx, "orders", partition, ident.Node(from))
-			require.ErrorIs(t, err, api.ErrInvalid)
+			require.ErrorIs(t, err, outcome.ErrInvalid)
 		}
 		_, err = c.nodes[leader].Recover(ctx, "orders", 0, ident.Node(survivor))
 		require.NoError(t, err)
@@ -294,8 +295,8 @@ func oldDiskAfterARecovery(t *testing.T, acknowledged int, replaced bool) {
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf("lost%d", i), peeked.Messages[0].Body)
 	}
-	require.ErrorIs(t, c.nodes[third].Discard(ctx, "orders", 0, ident.Node(survivor)), api.ErrInvalid, "it is in sync")
-	require.ErrorIs(t, c.nodes[third].Discard(ctx, "orders", 0, "n9"), api.ErrInvalid)
+	require.ErrorIs(t, c.nodes[third].Discard(ctx, "orders", 0, ident.Node(survivor)), outcome.ErrInvalid, "it is in sync")
+	require.ErrorIs(t, c.nodes[third].Discard(ctx, "orders", 0, "n9"), outcome.ErrInvalid)
 	require.NoError(t, c.nodes[third].Discard(ctx, "orders", 0, ident.Node(lost)))
 	c.whole("orders")
 	require.NoError(t, c.put(lost, "orders", "at last"))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -93,7 +93,7 @@ func TestRecoveryBesideAMemberThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLostSet(t)
 		err := s.recoverBeside(func() { s.restart(s.away) })
-		require.ErrorIs(t, err, api.ErrUnavailable)
+		require.ErrorIs(t, err, outcome.ErrUnavailable)
 		require.Empty(t, s.recoveries())
 		s.whole("orders")
 		require.Len(t, s.drain(s.lagging, "orders", 15), 15)
@@ -119,7 +119,7 @@ func TestRecoveryBesideAChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLostSet(t)
-				require.ErrorIs(t, s.recoverBeside(func() { change(s) }), api.ErrUnavailable)
+				require.ErrorIs(t, s.recoverBeside(func() { change(s) }), outcome.ErrUnavailable)
 				require.Empty(t, s.recoveries())
 				s.eventually(func() bool { return s.recoverBeside(func() {}) == nil }, "not recovered")
 				require.Len(t, s.recoveries(), 1)

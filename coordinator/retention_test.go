@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
@@ -221,12 +222,12 @@ func TestFullTopicRefusesPutsUntilItIsDrained(t *testing.T) {
 			refused = c.put(all[stored%3], "orders", body)
 		}
 		stored--
-		require.ErrorIs(t, refused, api.ErrTopicFull)
+		require.ErrorIs(t, refused, outcome.ErrTopicFull)
 		require.InDelta(t, 90, stored, 2)
 		s := c.subscribe("n1", "orders", "billing", 200)
 		s.finish(s.take(stored)...)
 		c.eventually(func() bool { return c.put("n2", "orders", body) == nil }, "it stays full")
 		require.ErrorIs(t, do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "x",
-			Args: map[string]string{"max_bytes": "many"}}), api.ErrInvalid)
+			Args: map[string]string{"max_bytes": "many"}}), outcome.ErrInvalid)
 	})
 }

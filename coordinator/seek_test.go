@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -68,9 +69,9 @@ func TestSeekSaysWhatItMoves(t *testing.T) {
 		again.sub.Close(true)
 
 		idle, err := c.nodes["n2"].Seek(t.Context(), api.SeekChannel{Topic: "orders", Channel: "none", To: "latest", Partition: -1, DryRun: true})
-		require.ErrorIs(t, err, api.ErrChannelNotFound, "%+v", idle)
+		require.ErrorIs(t, err, outcome.ErrChannelNotFound, "%+v", idle)
 		_, err = c.nodes["n2"].Seek(t.Context(), api.SeekChannel{Topic: "orders", Channel: "billing", To: "latest", Partition: 3, DryRun: true})
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 	})
 }
 
@@ -126,21 +127,21 @@ func TestAPlaceBeyondTheEndIsRefused(t *testing.T) {
 			for _, on := range all {
 				for _, dry := range []bool{true, false} {
 					_, err := c.nodes[on].Seek(t.Context(), api.SeekChannel{Topic: "orders", Channel: "billing", To: place, Partition: -1, DryRun: dry})
-					require.ErrorIs(t, err, api.ErrInvalid, place)
+					require.ErrorIs(t, err, outcome.ErrInvalid, place)
 					require.ErrorContains(t, err, text)
 					require.NotContains(t, err.Error(), "rpc")
 				}
 			}
 			for _, channel := range []string{"new", "new#ephemeral"} {
 				err := do(t.Context(), c.nodes["n2"], operation{Verb: "channel.create", Topic: "orders", Channel: channel, Args: map[string]string{"from": place}})
-				require.ErrorIs(t, err, api.ErrInvalid, place)
+				require.ErrorIs(t, err, outcome.ErrInvalid, place)
 				require.ErrorContains(t, err, text)
 				for _, reposition := range []bool{true, false} {
 					_, err = c.nodes["n3"].Gateway.Subscribe(t.Context(), api.SubscribeRequest{
 						Topic: "orders", Channel: channel, Partition: -1, From: place, Reposition: reposition,
 						Client: func() api.ClientStats { return api.ClientStats{} },
 					})
-					require.ErrorIs(t, err, api.ErrInvalid, place)
+					require.ErrorIs(t, err, outcome.ErrInvalid, place)
 				}
 			}
 		}
@@ -151,7 +152,7 @@ func TestAPlaceBeyondTheEndIsRefused(t *testing.T) {
 		require.False(t, made)
 		require.Equal(t, before, plan("n3"), "nothing was moved")
 		_, err = c.nodes["n1"].Peek(t.Context(), api.PeekRequest{Topic: "orders", From: now.Add(time.Hour).Format(time.RFC3339)})
-		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, err, outcome.ErrInvalid)
 
 		// A clock a little ahead is no mistake: the place is the end. So is the end itself, in the partition that has it.
 		for _, end := range []string{time.Now().Add(30 * time.Second).Format(time.RFC3339), "latest"} {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
@@ -136,10 +137,10 @@ func TestTwoFullDisksOfThree(t *testing.T) {
 			c.disks[full].SetFreeBytes(diskReserve - 1)
 		}
 		var err error
-		c.eventually(func() bool { err = c.put(two, "orders", "probe"); return errors.Is(err, api.ErrDiskFull) }, "puts are still taken")
+		c.eventually(func() bool { err = c.put(two, "orders", "probe"); return errors.Is(err, outcome.ErrDiskFull) }, "puts are still taken")
 		for _, on := range []string{leader, one, two} {
 			began := time.Now()
-			require.ErrorIs(t, c.put(on, "orders", "refused"), api.ErrDiskFull, on)
+			require.ErrorIs(t, c.put(on, "orders", "refused"), outcome.ErrDiskFull, on)
 			require.Less(t, time.Since(began), 100*time.Millisecond, "at once")
 		}
 		got := c.drain(one, "orders", 2)
@@ -163,7 +164,7 @@ func TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies(t *testing.T) {
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.disks["n1"].SetFreeBytes(diskReserve - 1)
 		c.disks["n2"].SetFreeBytes(diskReserve - 1)
-		c.eventually(func() bool { return errors.Is(c.put("n3", "orders", "probe"), api.ErrDiskFull) }, "puts are still taken")
+		c.eventually(func() bool { return errors.Is(c.put("n3", "orders", "probe"), outcome.ErrDiskFull) }, "puts are still taken")
 		c.kill("n1")
 		c.kill("n2")
 		c.disks["n1"].SetFreeBytes(diskReserve)
@@ -242,7 +243,7 @@ func TestAFullDiskWhileTheMetadataIsSilent(t *testing.T) {
 		c.disks[full].SetFreeBytes(diskReserve - 1)
 		time.Sleep(time.Second)
 		end := c.digest(full, "orders").End
-		require.ErrorIs(t, c.put(leader, "orders", "refused"), api.ErrDiskFull)
+		require.ErrorIs(t, c.put(leader, "orders", "refused"), outcome.ErrDiskFull)
 		require.Equal(t, end, c.digest(full, "orders").End)
 		c.sessions[leader].Heal()
 		c.eventually(func() bool { return c.put(leader, "orders", "m1") == nil }, "puts are still refused")
@@ -264,7 +265,7 @@ func TestFullDiskOfNewestFilesHeals(t *testing.T) {
 			if err == nil {
 				put++
 			}
-			return errors.Is(err, api.ErrDiskFull)
+			return errors.Is(err, outcome.ErrDiskFull)
 		}, "puts are still taken")
 		s := c.subscribe("n1", "orders", "billing", 100)
 		s.finish(s.take(put)...)
@@ -295,7 +296,7 @@ func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
 			if err == nil {
 				put++
 			}
-			return errors.Is(err, api.ErrDiskFull)
+			return errors.Is(err, outcome.ErrDiskFull)
 		}, "puts are still taken")
 		s := c.subscribe(leader, "orders", "billing", 100)
 		s.finish(s.take(put)...)

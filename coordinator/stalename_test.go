@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/stretchr/testify/require"
 )
 
@@ -111,8 +111,8 @@ func TestDeleteWithoutMetadata(t *testing.T) {
 			}}
 		}})
 		err := c.administer("n1", "topic.delete", "orders", nil)
-		require.ErrorIs(t, err, api.ErrUnavailable)
-		require.NotErrorIs(t, err, api.ErrTopicNotFound)
+		require.ErrorIs(t, err, outcome.ErrUnavailable)
+		require.NotErrorIs(t, err, outcome.ErrTopicNotFound)
 	})
 }
 
@@ -205,7 +205,7 @@ func TestAdministrationAtABrokerThatLags(t *testing.T) {
 			{Verb: "topic.delete", Topic: "orders"},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			require.ErrorIs(t, do(ctx, c.nodes["n3"], op), api.ErrUnavailable, op.Verb)
+			require.ErrorIs(t, do(ctx, c.nodes["n3"], op), outcome.ErrUnavailable, op.Verb)
 			cancel()
 		}
 		lag.end()

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // nsqadmin's "tombstone node" hides a node from the lookup services and then asks that node to delete the topic. A
@@ -27,7 +27,7 @@ func TestTombstonedNodeDeletesNothing(t *testing.T) {
 			}
 		}
 		require.NoError(t, c.nodes["n1"].Tombstone("orders", node))
-		require.ErrorIs(t, c.nodes["n1"].Tombstone("orders", strings.Repeat("x", 261)), api.ErrInvalid, "each broker keeps thousands of them")
+		require.ErrorIs(t, c.nodes["n1"].Tombstone("orders", strings.Repeat("x", 261)), outcome.ErrInvalid, "each broker keeps thousands of them")
 		require.NoError(t, do(ctx, c.nodes["n2"], remove), "nsqadmin sees no failure")
 		for _, name := range []string{"n1", "n2", "n3"} {
 			require.Contains(t, c.nodes[name].Topics(), "orders", name)
@@ -52,7 +52,7 @@ func TestTombstoneOfABrokerThatDoesNotAnswer(t *testing.T) {
 			addresses[string(b.Name)] = b.HTTPAddress
 		}
 		c.net.isolate("n1", "n2")
-		require.ErrorIs(t, c.nodes["n1"].Tombstone("orders", addresses["n2"]), api.ErrUnavailable)
+		require.ErrorIs(t, c.nodes["n1"].Tombstone("orders", addresses["n2"]), outcome.ErrUnavailable)
 		require.NoError(t, c.nodes["n1"].Tombstone("orders", addresses["n3"]))
 	})
 }

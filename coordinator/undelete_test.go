@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
@@ -136,7 +137,7 @@ func TestTopicIsUndeleted(t *testing.T) {
 				}
 			}
 			require.NoError(t, c.undelete("n3", "orders"))
-			require.ErrorIs(t, c.undelete("n1", "orders"), api.ErrTopicNotFound, "it is not in the trash any more")
+			require.ErrorIs(t, c.undelete("n1", "orders"), outcome.ErrTopicNotFound, "it is not in the trash any more")
 			c.whole("orders")
 			c.asFilled("orders")
 			require.NoError(t, c.put("n1", "orders", "after"))
@@ -246,7 +247,7 @@ func TestNameOfADeletedTopicIsFree(t *testing.T) {
 		old := c.trashed("orders")
 		c.do("n2", "topic.create", "orders", "", nil) // made by a put, its deletion would be the one before, repeated
 		require.NoError(t, c.put("n2", "orders", "new"))
-		require.ErrorIs(t, c.undelete("n3", "orders"), api.ErrConflict)
+		require.ErrorIs(t, c.undelete("n3", "orders"), outcome.ErrConflict)
 		require.ErrorContains(t, c.undelete("n3", "orders"), old.Topic.ID.String())
 		require.Equal(t, map[string]int{"new": 1}, c.drain("n1", "orders", 1))
 		v, _ := c.view("n1", "orders")
@@ -309,7 +310,7 @@ func TestTrashIsEmptiedAfterTheGrace(t *testing.T) {
 		require.Len(t, c.nodes["n1"].Trash(), 1)
 		c.eventually(func() bool { return len(c.nodes["n1"].Trash()) == 0 }, "it stays in the trash")
 		c.eventually(func() bool { return len(c.folders("n1"))+len(c.trash("n1")) == 0 }, "its files stay")
-		require.ErrorIs(t, c.undelete("n1", "orders"), api.ErrTopicNotFound)
+		require.ErrorIs(t, c.undelete("n1", "orders"), outcome.ErrTopicNotFound)
 		time.Sleep(10 * time.Minute)
 		left, _, err := c.meta.List(t.Context(), metadata.Keys{Cluster: "test"}.Root())
 		require.NoError(t, err)
@@ -355,7 +356,7 @@ func TestDeletionForGood(t *testing.T) {
 			c.do("n1", "topic.delete", topic, "", args)
 			require.Empty(t, c.nodes["n1"].Trash())
 			c.eventually(func() bool { return len(c.folders("n1")) == 0 }, "its files stay")
-			require.ErrorIs(t, c.undelete("n1", topic), api.ErrTopicNotFound)
+			require.ErrorIs(t, c.undelete("n1", topic), outcome.ErrTopicNotFound)
 		}
 	})
 }

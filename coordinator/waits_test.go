@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -173,7 +174,7 @@ func TestChannelBelowTheMinimum(t *testing.T) {
 		c.eventually(func() bool { l := c.leader("orders"); return l == "n1" || l == "n2" }, "elected")
 		for _, name := range []string{"n1", "n2"} {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			require.ErrorIs(t, c.nodes[name].CreateChannel(ctx, "orders", "billing", "", false), api.ErrUnavailable, name)
+			require.ErrorIs(t, c.nodes[name].CreateChannel(ctx, "orders", "billing", "", false), outcome.ErrUnavailable, name)
 			cancel()
 		}
 	})

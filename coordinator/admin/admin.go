@@ -16,6 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
@@ -178,7 +179,7 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 	case api.EmptyChannel:
 		return a.Channels.empty(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelEmpty, Channel: op.Channel})
 	}
-	return fmt.Errorf("%w: operation %T", api.ErrInvalid, op)
+	return fmt.Errorf("%w: operation %T", outcome.ErrInvalid, op)
 }
 
 // Seek carries out a seek and returns its effect (api.Channels).

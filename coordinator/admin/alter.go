@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -31,7 +32,7 @@ func (c *Channels) pause(ctx context.Context, op api.PauseChannel) error {
 func (c *Channels) order(ctx context.Context, topic, channel string, ordered bool) error {
 	t, _ := c.catalog.Topic(topic)
 	if t.Ordered && !ordered {
-		return fmt.Errorf("%w: topic %s is ordered", api.ErrInvalid, topic)
+		return fmt.Errorf("%w: topic %s is ordered", outcome.ErrInvalid, topic)
 	}
 	s, err := c.alter(ctx, topic, channel, func(s *metadata.ChannelState) { s.Ordered = ordered }, func(s metadata.ChannelState) calls.QueueOp {
 		return calls.QueueOp{Verb: calls.ChannelOrder, Channel: channel, ID: s.ID, Ordered: s.Ordered}
@@ -47,7 +48,7 @@ func (c *Channels) order(ctx context.Context, topic, channel string, ordered boo
 func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*metadata.ChannelState), op func(metadata.ChannelState) calls.QueueOp) (s metadata.ChannelState, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return s, api.ErrTopicNotFound
+		return s, outcome.ErrTopicNotFound
 	}
 	if nsqd.IsEphemeral(channel) { // it has no key
 		edit(&s)
@@ -94,7 +95,7 @@ func (c *Channels) pauseTopic(ctx context.Context, op api.PauseTopic) error {
 func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) error {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	op.ID = c.catalog.Channels(t.ID)[op.Channel].ID
 	return c.leaders.onAll(ctx, t, 0, op)
@@ -126,13 +127,13 @@ func (c *Channels) RepositionChannel(ctx context.Context, topic, channel, from s
 func (c *Channels) delete(ctx context.Context, topic, channel string) error {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	if nsqd.IsEphemeral(channel) {
 		return c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel})
 	}
 	s, err := c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { s.Deleting = true; return nil })
-	if errors.Is(err, api.ErrChannelNotFound) && c.catalog.HadChannel(t.ID, channel, deleteRepeat) {
+	if errors.Is(err, outcome.ErrChannelNotFound) && c.catalog.HadChannel(t.ID, channel, deleteRepeat) {
 		return nil // the same delete, repeated on another broker
 	}
 	if err != nil {
@@ -193,7 +194,7 @@ func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked met
 		changed := c.catalog.Changed()
 		t, ok := c.catalog.Topic(topic)
 		if !ok || t.ID != asked.ID {
-			return t, false, api.ErrTopicNotFound
+			return t, false, outcome.ErrTopicNotFound
 		}
 		if t.Span() > asked.Span() {
 			return t, true, nil
@@ -213,7 +214,7 @@ func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked met
 			return t, false, nil
 		}
 		if !concurrency.SleepUntil(ctx, changed, txn.Retry) {
-			return t, false, fmt.Errorf("%w: delete channel %s: %w", api.ErrUnavailable, channel, errors.Join(err, ctx.Err()))
+			return t, false, fmt.Errorf("%w: delete channel %s: %w", outcome.ErrUnavailable, channel, errors.Join(err, ctx.Err()))
 		}
 	}
 }
@@ -223,7 +224,7 @@ func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked met
 func (c *Channels) setPolicy(ctx context.Context, op api.SetPolicy) error {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	s, err := c.editChannel(ctx, t.ID, op.Channel, func(s *metadata.ChannelState) (err error) {
 		if s.Policy, err = newPolicy(s.Policy, op, api.RequesterOf(ctx).User); err != nil {
@@ -241,7 +242,7 @@ func (c *Channels) setPolicy(ctx context.Context, op api.SetPolicy) error {
 		return err
 	}
 	if err := c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: calls.ChannelPolicy, Channel: op.Channel, Revision: s.Revision}); err != nil {
-		return fmt.Errorf("%w: the policy is stored, but some leaders have not confirmed it: %v", api.ErrUnavailable, err)
+		return fmt.Errorf("%w: the policy is stored, but some leaders have not confirmed it: %v", outcome.ErrUnavailable, err)
 	}
 	return c.awaitChannel(ctx, t.ID, op.Channel, s.Revision)
 }
@@ -260,7 +261,7 @@ func (c *Channels) refuseCycle(topic, channel, to string) error {
 			cameFrom[next] = fmt.Sprintf("%s/%s", queue[0], name)
 			if next == topic {
 				return fmt.Errorf("%w: dead letters of %s/%s would come back to %s: they go to %s, and channel %s has the dead_letter_topic %s; choose a topic that leads to no channel of %s",
-					api.ErrInvalid, topic, channel, topic, to, cameFrom[next], topic, topic)
+					outcome.ErrInvalid, topic, channel, topic, to, cameFrom[next], topic, topic)
 			}
 			queue = append(queue, next)
 		}
@@ -273,11 +274,11 @@ func newPolicy(p option.Policy, op api.SetPolicy, user string) (option.Policy, e
 	op.Policy.Apply(&p)
 	switch {
 	case p.DeadLetterTopic != "" && !api.ValidName(p.DeadLetterTopic):
-		return p, fmt.Errorf("%w: %q is not the name of a topic", api.ErrInvalid, p.DeadLetterTopic)
+		return p, fmt.Errorf("%w: %q is not the name of a topic", outcome.ErrInvalid, p.DeadLetterTopic)
 	case p.MaxAttempts > 0 && p.DeadLetterTopic == "":
-		return p, fmt.Errorf("%w: max_attempts needs a dead_letter_topic", api.ErrInvalid)
+		return p, fmt.Errorf("%w: max_attempts needs a dead_letter_topic", outcome.ErrInvalid)
 	case p.DeadLetterTopic == op.Topic:
-		return p, fmt.Errorf("%w: the dead_letter_topic must be another topic", api.ErrInvalid)
+		return p, fmt.Errorf("%w: the dead_letter_topic must be another topic", outcome.ErrInvalid)
 	case p.DeadLetterTopic == "":
 		p.Owner = ""
 	case op.Policy.Has("dead_letter_topic"):
@@ -290,7 +291,7 @@ func newPolicy(p option.Policy, op api.SetPolicy, user string) (option.Policy, e
 func (c *Channels) Policy(topic, channel string) (api.ChannelPolicy, error) {
 	_, s, ok, err := c.known(topic, channel)
 	if err == nil && !ok {
-		err = api.ErrChannelNotFound
+		err = outcome.ErrChannelNotFound
 	}
 	return s.Policy.View(), err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -58,13 +59,13 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 	if nsqd.IsEphemeral(channel) {
 		t, ok := c.catalog.Topic(topic)
 		if !ok {
-			return api.ErrTopicNotFound
+			return outcome.ErrTopicNotFound
 		}
 		return c.leaders.onAll(ctx, t, 0, op)
 	}
 	for {
 		err := c.create(ctx, topic, op, filter)
-		if !errors.Is(err, api.ErrChannelNotFound) {
+		if !errors.Is(err, outcome.ErrChannelNotFound) {
 			return err
 		}
 	}
@@ -119,7 +120,7 @@ func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, f
 func (c *Channels) ChannelViews(topic string) (views []api.ChannelView, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	channels := c.catalog.Channels(t.ID)
 	for _, name := range slices.Sorted(maps.Keys(channels)) {
@@ -137,7 +138,7 @@ func (c *Channels) ChannelMissing(t ident.TopicID, channel string) { c.created.f
 // unless they exist.
 func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
 	if topic == "" {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	if err := c.createWith(ctx, topic, deadLetterChannel, "", false, nsqd.RedriveFilter); err != nil {
 		return fmt.Errorf("dead-letter topic %s: %w", topic, err)
@@ -178,7 +179,7 @@ func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state m
 func (c *Channels) known(topic, channel string) (t metadata.TopicState, state metadata.ChannelState, known bool, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return t, state, false, api.ErrTopicNotFound
+		return t, state, false, outcome.ErrTopicNotFound
 	}
 	state, known = c.catalog.Channels(t.ID)[channel]
 	return t, state, known, nil
@@ -198,7 +199,7 @@ func (c *Channels) makeKeys(ctx context.Context, topic, channel string) error {
 	}
 	answered, err := c.tryKeys(ctx, topic, t, c.pending.with(topic, channel, c.catalog.Channels(t.ID)))
 	if err != nil {
-		return fmt.Errorf("%w: create channel %s: %w", api.ErrUnavailable, channel, err)
+		return fmt.Errorf("%w: create channel %s: %w", outcome.ErrUnavailable, channel, err)
 	}
 	short := ctx
 	if !answered { // perhaps nothing has changed
@@ -242,12 +243,12 @@ func (c *Channels) tryKeys(ctx context.Context, topic string, t metadata.TopicSt
 func lock(ctx context.Context, locks *txn.KeyedLock, name string) (unlock func(), err error) {
 	unlock, err = locks.Lock(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 	}
 	return unlock, nil
 }
 
-// createExplicitly creates a channel as requested. api.ErrConflict: it exists with other settings. An ephemeral channel
+// createExplicitly creates a channel as requested. outcome.ErrConflict: it exists with other settings. An ephemeral channel
 // has no record to compare with.
 func (c *Channels) createExplicitly(ctx context.Context, op api.CreateChannel) error {
 	place, err := nsqd.CheckStart(op.From)
@@ -256,17 +257,17 @@ func (c *Channels) createExplicitly(ctx context.Context, op api.CreateChannel) e
 	}
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	ordered := t.Ordered
 	if op.Ordered != nil {
 		ordered = *op.Ordered
 	}
 	if t.Ordered && !ordered {
-		return fmt.Errorf("%w: topic %s is ordered, and so are all of its channels", api.ErrInvalid, op.Topic)
+		return fmt.Errorf("%w: topic %s is ordered, and so are all of its channels", outcome.ErrInvalid, op.Topic)
 	}
 	if op.Filter != "" && nsqd.IsEphemeral(op.Channel) {
-		return fmt.Errorf("%w: an ephemeral channel has no filter", api.ErrInvalid)
+		return fmt.Errorf("%w: an ephemeral channel has no filter", outcome.ErrInvalid)
 	}
 	if !nsqd.IsEphemeral(op.Channel) {
 		if err := c.forgetDeleted(ctx, op.Topic, t.ID, op.Channel); err != nil {
@@ -328,7 +329,7 @@ func channelConflict(s metadata.ChannelState, op api.CreateChannel) error {
 		filter = fmt.Sprintf(" filter=%q", s.Policy.Filter)
 	}
 	return fmt.Errorf("%w: channel %s of topic %s has from=%q ordered=%v%s, not %s (/v1/channel/seek moves it, /channel/setorder changes its order, /v1/channel/policy its filter)",
-		api.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, filter, strings.Join(differ, " "))
+		outcome.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, filter, strings.Join(differ, " "))
 }
 
 // pendingChannels has the channels without a key that callers on this broker wait for, by topic. Each creation changes

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
@@ -251,7 +251,7 @@ func (t *topics) write(ctx context.Context, c *creation, revision int64, puts []
 	cancel()
 	if errors.Is(err, metadata.ErrInvalid) { // an external etcd with other limits than ours
 		return fmt.Errorf("%w: one transaction writes %s, raise --max-txn-ops of etcd to %d: %w",
-			api.ErrInvalid, plural(c.topic.Partitions, "partition"), metadata.EmbeddedMaxTxn, err)
+			outcome.ErrInvalid, plural(c.topic.Partitions, "partition"), metadata.EmbeddedMaxTxn, err)
 	}
 	if err == nil && ok {
 		return nil

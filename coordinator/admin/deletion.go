@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
@@ -56,7 +57,7 @@ func (t *topics) tryTrash(ctx context.Context, name string, state metadata.Topic
 	return ok, err
 }
 
-// undelete restores a topic from the trash: the one with the id, or the last deleted one of the name. api.ErrConflict:
+// undelete restores a topic from the trash: the one with the id, or the last deleted one of the name. outcome.ErrConflict:
 // another topic has the name, or the topic is being removed permanently. It returns when the catalog has the topic.
 func (t *topics) undelete(ctx context.Context, op api.UndeleteTopic) error {
 	unlock, err := lock(ctx, t.locks, op.Topic)
@@ -82,7 +83,7 @@ func (t *topics) undelete(ctx context.Context, op api.UndeleteTopic) error {
 		if ok {
 			break
 		}
-		if found, err = t.trashedTopics(ctx, op.Topic, trash.Topic.ID); err != nil && !errors.Is(err, api.ErrTopicNotFound) {
+		if found, err = t.trashedTopics(ctx, op.Topic, trash.Topic.ID); err != nil && !errors.Is(err, outcome.ErrTopicNotFound) {
 			return err
 		}
 		if err != nil { // it has left the trash, perhaps by this undelete, whose answer was lost
@@ -99,7 +100,7 @@ func (t *topics) undelete(ctx context.Context, op api.UndeleteTopic) error {
 // tryUndelete restores the topic's key and removes the trash key, if neither has changed.
 func (t *topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bool, error) {
 	if trash.Purging {
-		return false, fmt.Errorf("%w: topic %s is being removed permanently and can no longer be undeleted", api.ErrConflict, trash.Name)
+		return false, fmt.Errorf("%w: topic %s is being removed permanently and can no longer be undeleted", outcome.ErrConflict, trash.Name)
 	}
 	name := metadata.Compare{Key: t.keys.Topic(trash.Name)} // not there
 	switch e, err := t.store.Get(ctx, name.Key); {
@@ -109,11 +110,11 @@ func (t *topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bo
 			return false, err
 		}
 		if !now.Deleted {
-			return false, fmt.Errorf("%w: another topic has the name %s; delete it first, then undelete with id %s", api.ErrConflict, trash.Name, trash.Topic.ID)
+			return false, fmt.Errorf("%w: another topic has the name %s; delete it first, then undelete with id %s", outcome.ErrConflict, trash.Name, trash.Topic.ID)
 		}
 		name.Create, name.Mod = -1, e.Mod
 	case !errors.Is(err, metadata.ErrNotFound):
-		return false, fmt.Errorf("%w: undelete topic %s: %w", api.ErrUnavailable, trash.Name, err)
+		return false, fmt.Errorf("%w: undelete topic %s: %w", outcome.ErrUnavailable, trash.Name, err)
 	}
 	key := t.keys.Trash(trash.Topic.ID)
 	ok, _, err := txn.Try(ctx, t.store, []metadata.Compare{name, {Key: key, Create: -1, Mod: trash.Revision}}, []metadata.Put{
@@ -121,17 +122,17 @@ func (t *topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bo
 		{Key: key, Delete: true},
 	})
 	if err != nil {
-		return false, fmt.Errorf("%w: undelete topic %s: %w", api.ErrUnavailable, trash.Name, err)
+		return false, fmt.Errorf("%w: undelete topic %s: %w", outcome.ErrUnavailable, trash.Name, err)
 	}
 	return ok, nil
 }
 
 // trashedTopics returns the trashed topics named name, oldest deletion first. If id is set, only that one.
-// api.ErrTopicNotFound: there is none.
+// outcome.ErrTopicNotFound: there is none.
 func (t *topics) trashedTopics(ctx context.Context, name string, id ident.TopicID) (found []metadata.TrashState, err error) {
 	entries, _, err := t.store.List(ctx, t.keys.Trashes())
 	if err != nil {
-		return nil, fmt.Errorf("%w: read the trash for topic %s: %w", api.ErrUnavailable, name, err)
+		return nil, fmt.Errorf("%w: read the trash for topic %s: %w", outcome.ErrUnavailable, name, err)
 	}
 	for _, e := range entries {
 		trash, err := metadata.DecodeTrash(e)
@@ -143,7 +144,7 @@ func (t *topics) trashedTopics(ctx context.Context, name string, id ident.TopicI
 		}
 	}
 	if len(found) == 0 {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	slices.SortFunc(found, func(a, b metadata.TrashState) int { return int(a.Created - b.Created) })
 	return found, nil
@@ -157,7 +158,7 @@ func (t *topics) purge(ctx context.Context, op api.PurgeTopic) error {
 	}
 	for _, trash := range found {
 		if err := t.purgeOne(ctx, trash); err != nil {
-			return fmt.Errorf("%w: remove topic %s permanently: %w", api.ErrUnavailable, op.Topic, err)
+			return fmt.Errorf("%w: remove topic %s permanently: %w", outcome.ErrUnavailable, op.Topic, err)
 		}
 	}
 	return t.catalog.Await(ctx, func() bool {
@@ -174,7 +175,7 @@ func (t *topics) purgeOne(ctx context.Context, trash metadata.TrashState) error 
 			return err
 		}
 		found, err := t.trashedTopics(ctx, trash.Name, trash.Topic.ID)
-		if errors.Is(err, api.ErrTopicNotFound) {
+		if errors.Is(err, outcome.ErrTopicNotFound) {
 			return nil
 		}
 		if err != nil {
@@ -215,7 +216,7 @@ func (t *topics) PurgeAsRead(ctx context.Context, trash metadata.TrashState, fen
 func (t *topics) delete(ctx context.Context, op api.DeleteTopic) error {
 	name := op.Topic
 	state, err := t.topic(ctx, name)
-	gone := errors.Is(err, api.ErrTopicNotFound)
+	gone := errors.Is(err, outcome.ErrTopicNotFound)
 	switch again := t.catalog.DeletedLately(name, state.DeletedAtMS, deleteRepeat); {
 	case gone && again:
 		return nil // the same delete, repeated on another broker
@@ -250,14 +251,14 @@ func (t *topics) deleteBy(ctx context.Context, name string, state metadata.Topic
 	for {
 		done, err := try(ctx, name, state)
 		if err != nil {
-			return fmt.Errorf("%w: delete topic %s: %w", api.ErrUnavailable, name, err)
+			return fmt.Errorf("%w: delete topic %s: %w", outcome.ErrUnavailable, name, err)
 		}
 		seen := state.Revision + 1 // of the deletion, at least
 		if !done {
 			state, err = t.topic(ctx, name)
 			seen = state.Revision // 0: the key is gone
 		}
-		if err != nil && !errors.Is(err, api.ErrTopicNotFound) {
+		if err != nil && !errors.Is(err, outcome.ErrTopicNotFound) {
 			return err
 		}
 		if done || err != nil || state.ID != id {

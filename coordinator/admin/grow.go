@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/rpc/calls"
@@ -41,20 +42,20 @@ func (t *topics) setPartitions(ctx context.Context, op api.SetPartitions) error 
 	}
 	switch {
 	case op.Partitions > api.MaxPartitions:
-		return fmt.Errorf("%w: partitions must be at most %d", api.ErrInvalid, api.MaxPartitions)
+		return fmt.Errorf("%w: partitions must be at most %d", outcome.ErrInvalid, api.MaxPartitions)
 	case op.Partitions < state.Partitions:
-		return fmt.Errorf("%w: topic %s has %s, and the number is never lowered", api.ErrInvalid, op.Topic, plural(state.Partitions, "partition"))
+		return fmt.Errorf("%w: topic %s has %s, and the number is never lowered", outcome.ErrInvalid, op.Topic, plural(state.Partitions, "partition"))
 	case op.Partitions == state.Partitions && state.Growing == 0:
 		return nil
 	case state.Growing != 0 && state.Growing != op.Partitions:
-		return fmt.Errorf("%w: topic %s is about to have %s: request that number again first", api.ErrConflict, op.Topic, plural(state.Growing, "partition"))
+		return fmt.Errorf("%w: topic %s is about to have %s: request that number again first", outcome.ErrConflict, op.Topic, plural(state.Growing, "partition"))
 	case state.Ordered && !op.Reorder:
 		return fmt.Errorf("%w: topic %s is ordered, and later messages of a key may go to another partition than earlier ones: "+
-			"let its consumers finish everything while nothing is published, and set reorder=true", api.ErrInvalid, op.Topic)
+			"let its consumers finish everything while nothing is published, and set reorder=true", outcome.ErrInvalid, op.Topic)
 	case state.Options.Dedupe == option.DedupeContent && !op.Reorder:
 		window := time.Duration(state.DedupeWindow()) * time.Millisecond
 		return fmt.Errorf("%w: topic %s recognises messages by their content, and a repeat within %s may go to another partition and be stored again: "+
-			"publish nothing for %s, and set reorder=true", api.ErrInvalid, op.Topic, window, window)
+			"publish nothing for %s, and set reorder=true", outcome.ErrInvalid, op.Topic, window, window)
 	}
 	if state.Growing == 0 {
 		done, err := t.quotas.Partitions(ctx, op.Topic, state.Owner, state.Partitions, op.Partitions)
@@ -74,7 +75,7 @@ func (t *topics) setPartitions(ctx context.Context, op api.SetPartitions) error 
 	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		if s.ID != state.ID {
-			return s, api.ErrTopicNotFound
+			return s, outcome.ErrTopicNotFound
 		}
 		if s.Growing == state.Growing {
 			s.Partitions, s.Growing = s.Growing, 0
@@ -94,22 +95,22 @@ func (t *topics) beginGrowth(ctx context.Context, op api.SetPartitions, state me
 		if err == nil {
 			return next, nil
 		}
-		if errors.Is(err, api.ErrInvalid) || !concurrency.SleepUntil(ctx, t.catalog.Changed(), txn.Retry) {
-			return state, fmt.Errorf("%w: more partitions for %s: %w", api.ErrUnavailable, op.Topic, err)
+		if errors.Is(err, outcome.ErrInvalid) || !concurrency.SleepUntil(ctx, t.catalog.Changed(), txn.Retry) {
+			return state, fmt.Errorf("%w: more partitions for %s: %w", outcome.ErrUnavailable, op.Topic, err)
 		}
 		now, err := t.topic(ctx, op.Topic) // another broker was faster, or the topic has changed
 		if err != nil {
 			return state, err
 		}
 		if now.ID != state.ID {
-			return state, api.ErrTopicNotFound
+			return state, outcome.ErrTopicNotFound
 		}
 		if now.Growing == op.Partitions {
 			c.written = true
 			return now, nil
 		}
 		if now.Span() != state.Span() {
-			return state, fmt.Errorf("%w: the number of partitions of topic %s was changed by another request", api.ErrConflict, op.Topic)
+			return state, fmt.Errorf("%w: the number of partitions of topic %s was changed by another request", outcome.ErrConflict, op.Topic)
 		}
 		state = now
 	}
@@ -135,7 +136,7 @@ func (t *topics) tryGrowth(ctx context.Context, c *creation, state metadata.Topi
 	defer cancel()
 	ok, revision, err := t.store.Txn(short, compares, puts)
 	if errors.Is(err, metadata.ErrInvalid) { // an external etcd with other limits than ours
-		return state, fmt.Errorf("%w: one transaction writes %s: %w", api.ErrInvalid, plural(len(puts)-1, "partition"), err)
+		return state, fmt.Errorf("%w: one transaction writes %s: %w", outcome.ErrInvalid, plural(len(puts)-1, "partition"), err)
 	}
 	c.written = c.written || ok || errors.Is(err, metadata.ErrUnknown) // it may land yet
 	if err == nil && !ok {
@@ -150,20 +151,20 @@ func (t *topics) tryGrowth(ctx context.Context, c *creation, state metadata.Topi
 func (t *topics) fillGrowth(ctx context.Context, topic string, state metadata.TopicState) error {
 	entries, _, err := t.store.List(ctx, t.keys.Channels(state.ID))
 	if err != nil {
-		return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 	}
 	for _, e := range entries {
 		_, name, ok := t.keys.ParseChannel(e.Key)
 		s, err := metadata.DecodeChannel(e)
 		if err != nil {
-			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 		}
 		if !ok || s.Deleting {
 			continue
 		}
 		op := calls.QueueOp{Verb: calls.ChannelCreate, Channel: name, ID: s.ID, From: "earliest", First: s.First, Ordered: s.Ordered, Paused: s.Paused}
 		err = t.channels.leaders.onAll(ctx, state, uint16(state.Partitions), op)
-		if err != nil && !errors.Is(err, api.ErrChannelNotFound) { // it is being deleted
+		if err != nil && !errors.Is(err, outcome.ErrChannelNotFound) { // it is being deleted
 			return err
 		}
 	}

@@ -121,7 +121,7 @@ func (c *Channels) AskSettle(ctx context.Context, req calls.SettleRequest) (call
 // atLeader tries a call at the leader of a partition, and at the next one if the leadership moves, until the call is
 // answered or ctx ends.
 func (l *leaders) atLeader(ctx context.Context, p ident.Partition, try func(ident.Node) error) error {
-	err := api.ErrNoLeader
+	err := outcome.ErrNoLeader
 	by := ""
 	for {
 		changed := l.catalog.Changed()
@@ -129,14 +129,14 @@ func (l *leaders) atLeader(ctx context.Context, p ident.Partition, try func(iden
 			by = fmt.Sprintf(" led by %s", leader.Node)
 			err = try(leader.Node)
 			if errors.Is(err, context.DeadlineExceeded) { // the leader's, or ours
-				return fmt.Errorf("%w: partition %s%s: %w", api.ErrUnavailable, p, by, err)
+				return fmt.Errorf("%w: partition %s%s: %w", outcome.ErrUnavailable, p, by, err)
 			}
 			if err == nil || !retryable(err) {
 				return err
 			}
 		}
 		if !concurrency.SleepUntil(ctx, changed, txn.Retry) {
-			return fmt.Errorf("%w: partition %s%s: %w", api.ErrUnavailable, p, by, err)
+			return fmt.Errorf("%w: partition %s%s: %w", outcome.ErrUnavailable, p, by, err)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func ask[Req, Resp any](ctx context.Context, l *leaders, n ident.Node, m calls.M
 	select {
 	case l.slots <- struct{}{}:
 	case <-ctx.Done():
-		return resp, fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, n, ctx.Err())
+		return resp, fmt.Errorf("%w: ask %s: %w", outcome.ErrUnavailable, n, ctx.Err())
 	}
 	defer func() { <-l.slots }()
 	return m.Ask(ctx, l.caller, n, req)
@@ -154,7 +154,7 @@ func ask[Req, Resp any](ctx context.Context, l *leaders, n ident.Node, m calls.M
 
 // retryable reports whether another leader, or the same one later, may do it.
 func retryable(err error) bool {
-	if errors.Is(err, api.ErrInvalid) {
+	if errors.Is(err, outcome.ErrInvalid) {
 		return false
 	}
 	c := rpc.ClassOf(err)

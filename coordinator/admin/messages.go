@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/rpc/calls"
@@ -21,7 +22,7 @@ const maxListed = 100_000
 func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit int) ([]api.DeferredMessage, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	limit = min(max(limit, 0), maxListed)
 	all := []api.DeferredMessage{}
@@ -44,13 +45,13 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, ids []api.MessageID) (int, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return 0, api.ErrTopicNotFound
+		return 0, outcome.ErrTopicNotFound
 	}
 	byPartition := map[uint16][]ident.Sequence{}
 	for _, id := range ids {
 		place, ok := api.ParseMessageID(id)
 		if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
-			return 0, fmt.Errorf("%w: %q is not a message of topic %s", api.ErrInvalid, id[:], topic)
+			return 0, fmt.Errorf("%w: %q is not a message of topic %s", outcome.ErrInvalid, id[:], topic)
 		}
 		byPartition[place.Partition] = append(byPartition[place.Partition], place.Sequence)
 	}
@@ -74,7 +75,7 @@ func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r cal
 	}
 	c, ok := p.Queue().Channel(req.Channel)
 	if !ok {
-		return r, api.ErrChannelNotFound
+		return r, outcome.ErrChannelNotFound
 	}
 	if len(req.Cancel) == 0 {
 		for _, d := range c.Deferred(min(req.Max, maxListed)) {
@@ -93,7 +94,7 @@ const maxPositioned = 50_000
 func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPosition, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	var all []api.ChannelPosition
 	for n := range t.Partitions {
@@ -137,7 +138,7 @@ func (c *Channels) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) 
 	}
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok || t.ID != op.TopicID {
-		return api.FinishedElsewhere{}, api.ErrTopicNotFound
+		return api.FinishedElsewhere{}, outcome.ErrTopicNotFound
 	}
 	if err := checkPartition(t, op.Partition); err != nil {
 		return api.FinishedElsewhere{}, err
@@ -168,11 +169,11 @@ func (q *Queues) FinishElsewhere(ctx context.Context, req calls.FinishRequest) (
 func (c *Channels) Trace(ctx context.Context, topic string, id api.MessageID) (out api.MessageTrace, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return out, api.ErrTopicNotFound
+		return out, outcome.ErrTopicNotFound
 	}
 	place, ok := api.ParseMessageID(id)
 	if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
-		return out, fmt.Errorf("%w: %q is not a message of topic %s", api.ErrInvalid, id[:], topic)
+		return out, fmt.Errorf("%w: %q is not a message of topic %s", outcome.ErrInvalid, id[:], topic)
 	}
 	p := ident.Partition{Topic: t.ID, Number: place.Partition}
 	r, err := askLeaderWithTimeout(ctx, c.leaders, p, calls.Trace, calls.TraceRequest{Partition: p, Sequence: place.Sequence})
@@ -222,7 +223,7 @@ func (q *Queues) Trace(req calls.TraceRequest) (r api.MessageTrace, err error) {
 func readTraced(p *engine.Partition, seq ident.Sequence, r *api.MessageTrace) (header []byte, err error) {
 	list, err := p.ReadUncommitted(seq, 1, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: read the message: %w", api.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: read the message: %w", outcome.ErrUnavailable, err)
 	}
 	if len(list) == 0 || list[0].Seq != seq {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -94,11 +94,11 @@ func TestChannelsAreMadeOfTheTopicAsItIs(t *testing.T) {
 }
 
 func TestErrorsOfPartitionsAreOneLine(t *testing.T) {
-	one := fmt.Errorf("partition 1: %w", api.ErrNoLeader)
+	one := fmt.Errorf("partition 1: %w", outcome.ErrNoLeader)
 	require.EqualError(t, partitionErrors{one}, one.Error())
-	two := partitionErrors{one, api.ErrNotEnough, errors.New("line")}
+	two := partitionErrors{one, outcome.ErrNotEnough, errors.New("line")}
 	require.EqualError(t, two[:2], one.Error()+" (and 1 more partition)")
 	require.EqualError(t, two, one.Error()+" (and 2 more partitions)")
-	require.ErrorIs(t, two, api.ErrNoLeader)
-	require.ErrorIs(t, two, api.ErrNotEnough)
+	require.ErrorIs(t, two, outcome.ErrNoLeader)
+	require.ErrorIs(t, two, outcome.ErrNotEnough)
 }

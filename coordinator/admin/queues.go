@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -65,7 +66,7 @@ func queueError(err error) error {
 	case errors.Is(err, nsqd.ErrNotLeader), errors.Is(err, nsqd.ErrNotReplicated):
 		return fmt.Errorf("%w: %w", rpc.ErrNotLeader, err) // idempotent: the next leader repeats it
 	case errors.Is(err, nsqd.ErrDeleted):
-		return fmt.Errorf("%w: %w", api.ErrChannelNotFound, err)
+		return fmt.Errorf("%w: %w", outcome.ErrChannelNotFound, err)
 	}
 	return err
 }
@@ -90,7 +91,7 @@ func (q *Queues) carryOut(ctx context.Context, p *engine.Partition, op calls.Que
 	case calls.TopicEmpty:
 		return p.Queue().EmptyTopic(ctx)
 	}
-	return fmt.Errorf("%w: verb %q", api.ErrInvalid, op.Verb)
+	return fmt.Errorf("%w: verb %q", outcome.ErrInvalid, op.Verb)
 }
 
 // channelOptions are the options of the channel that an operation creates or moves.
@@ -120,7 +121,7 @@ func (q *Queues) onChannel(ctx context.Context, p *engine.Partition, op calls.Qu
 	}
 	defer unlock()
 	if c, ok := p.Queue().Channel(op.Channel); op.ID != 0 && ok && c.ID() != op.ID {
-		return api.ErrChannelNotFound
+		return outcome.ErrChannelNotFound
 	}
 	return do()
 }
@@ -148,7 +149,7 @@ func (q *Queues) delete(ctx context.Context, p *engine.Partition, op calls.Queue
 	if err != nil {
 		return err
 	}
-	if err = p.Queue().DeleteChannel(ctx, op.Channel); errors.Is(err, api.ErrChannelNotFound) {
+	if err = p.Queue().DeleteChannel(ctx, op.Channel); errors.Is(err, outcome.ErrChannelNotFound) {
 		return nil // an earlier attempt deleted it
 	}
 	return err
@@ -170,7 +171,7 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 			}
 		}
 		if !there || s.ID != op.ID || s.Deleting {
-			return api.ErrChannelNotFound
+			return outcome.ErrChannelNotFound
 		}
 		// The channel reads its policy from the catalog, and delivers nothing before.
 		here := func() bool { return q.records.catalog.Channels(t)[op.Channel].Revision >= s.Revision }

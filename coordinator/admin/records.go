@@ -8,7 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -33,7 +33,7 @@ func (r *records) requireTopic(ctx context.Context, name string) error {
 
 func checkPartition(t metadata.TopicState, n int) error {
 	if n < 0 || n >= t.Partitions {
-		return fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
+		return fmt.Errorf("%w: partition must be 0 to %d", outcome.ErrInvalid, t.Partitions-1)
 	}
 	return nil
 }
@@ -41,14 +41,14 @@ func checkPartition(t metadata.TopicState, n int) error {
 func (r *records) topic(ctx context.Context, name string) (metadata.TopicState, error) {
 	e, err := r.store.Get(ctx, r.keys.Topic(name))
 	if errors.Is(err, metadata.ErrNotFound) {
-		return metadata.TopicState{}, api.ErrTopicNotFound
+		return metadata.TopicState{}, outcome.ErrTopicNotFound
 	}
 	if err != nil {
-		return metadata.TopicState{}, fmt.Errorf("%w: read topic %s: %w", api.ErrUnavailable, name, err)
+		return metadata.TopicState{}, fmt.Errorf("%w: read topic %s: %w", outcome.ErrUnavailable, name, err)
 	}
 	t, err := metadata.DecodeTopic(e)
 	if err != nil || t.Deleted {
-		return t, api.ErrTopicNotFound
+		return t, outcome.ErrTopicNotFound
 	}
 	return t, nil
 }
@@ -81,7 +81,7 @@ func (r *records) rewriteTopic(ctx context.Context, name string, change func(met
 			return t, nil
 		}
 		if !errors.Is(err, txn.ErrCompare) {
-			return old, fmt.Errorf("%w: change of %s: %w", api.ErrUnavailable, name, err)
+			return old, fmt.Errorf("%w: change of %s: %w", outcome.ErrUnavailable, name, err)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (r *records) channel(ctx context.Context, t ident.TopicID, channel string) 
 		return e, metadata.ChannelState{}, false, nil
 	}
 	if err != nil {
-		return e, metadata.ChannelState{}, false, fmt.Errorf("%w: read channel %s: %w", api.ErrUnavailable, channel, err)
+		return e, metadata.ChannelState{}, false, fmt.Errorf("%w: read channel %s: %w", outcome.ErrUnavailable, channel, err)
 	}
 	c, err := metadata.DecodeChannel(e)
 	return e, c, true, err
@@ -126,7 +126,7 @@ func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel stri
 			return before, err
 		}
 		if !there {
-			return before, api.ErrChannelNotFound
+			return before, outcome.ErrChannelNotFound
 		}
 		c := before
 		if err := edit(&c); err != nil || c == before {
@@ -138,7 +138,7 @@ func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel stri
 			return c, nil
 		}
 		if !errors.Is(err, txn.ErrCompare) {
-			return c, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+			return c, fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
@@ -49,7 +50,7 @@ func (r *recovery) remains(ctx context.Context, topic string, partition int) (re
 	found.Remains = api.Remains{Topic: topic, Partition: partition, InSync: []api.Member{}, Replicas: []api.Holding{}}
 	t, ok := r.catalog.Topic(topic)
 	if !ok {
-		return found, api.ErrTopicNotFound
+		return found, outcome.ErrTopicNotFound
 	}
 	if err := checkPartition(t, partition); err != nil {
 		return found, err
@@ -60,7 +61,7 @@ func (r *recovery) remains(ctx context.Context, topic string, partition int) (re
 		found.state, err = metadata.DecodePartition(e)
 	}
 	if err != nil {
-		return found, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+		return found, fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 	}
 	found.Epoch = found.state.Epoch
 	if l, ok := r.o.Directory.Leader(found.id); ok {
@@ -175,11 +176,11 @@ func (r *recovery) Recover(ctx context.Context, topic string, partition int, fro
 		return found.Remains, err
 	}
 	if found.Refused != "" {
-		return found.Remains, fmt.Errorf("%w: %s", api.ErrInvalid, found.Refused)
+		return found.Remains, fmt.Errorf("%w: %s", outcome.ErrInvalid, found.Refused)
 	}
 	h, ok := found.holding(from)
 	if !ok {
-		return found.Remains, fmt.Errorf("%w: %q does not answer with a replica of it", api.ErrInvalid, from)
+		return found.Remains, fmt.Errorf("%w: %q does not answer with a replica of it", outcome.ErrInvalid, from)
 	}
 	next := found.state.Clone()
 	next.V, next.ISR, next.MinInSync = metadata.Version, []ident.Member{{Node: h.Node, Store: h.Store}}, 1
@@ -192,7 +193,7 @@ func (r *recovery) Recover(ctx context.Context, topic string, partition int, fro
 	rev, err := txn.Write(ctx, r.store, r.conditions(&found),
 		metadata.Put{Key: r.keys.Partition(found.id), Value: metadata.Encode(next)}, r.auditPut(now, "recover", found.id, record))
 	if err != nil {
-		return found.Remains, fmt.Errorf("%w: recover %s: %w", api.ErrUnavailable, found.id, err)
+		return found.Remains, fmt.Errorf("%w: recover %s: %w", outcome.ErrUnavailable, found.id, err)
 	}
 	r.o.Log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "from": from, "end_sequence": h.End}).
 		Error("partition recovered uncleanly: acknowledged messages after its new end are lost")
@@ -231,14 +232,14 @@ func (r *recovery) Discard(ctx context.Context, topic string, partition int, on 
 		return err
 	}
 	if why := found.keeps(on); why != "" {
-		return fmt.Errorf("%w: %s", api.ErrInvalid, why)
+		return fmt.Errorf("%w: %s", outcome.ErrInvalid, why)
 	}
 	h, there := found.holding(on)
 	if there {
 		req := calls.DiscardRequest{Partition: found.id, Store: h.Store}
 		if _, err := calls.Discard.Ask(ctx, r.o.Caller, on, req); err != nil {
-			if !errors.Is(err, api.ErrInvalid) {
-				err = fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, on, err)
+			if !errors.Is(err, outcome.ErrInvalid) {
+				err = fmt.Errorf("%w: ask %s: %w", outcome.ErrUnavailable, on, err)
 			}
 			return err
 		}
@@ -280,7 +281,7 @@ func (r *recovery) rewrite(ctx context.Context, id ident.Partition, beside metad
 		case err == nil:
 			return nil
 		case !errors.Is(err, txn.ErrCompare) || ctx.Err() != nil:
-			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 		}
 	}
 }

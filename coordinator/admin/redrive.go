@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -38,17 +39,17 @@ type redriver struct {
 func (r *redriver) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	t, ok := r.catalog.Topic(topic)
 	if !ok {
-		return 0, api.ErrTopicNotFound
+		return 0, outcome.ErrTopicNotFound
 	}
 	if err := r.learnChannel(ctx, topic, channel); err != nil {
 		return 0, err
 	}
 	c, ok := r.catalog.Channels(t.ID)[channel]
 	if !ok {
-		return 0, api.ErrChannelNotFound
+		return 0, outcome.ErrChannelNotFound
 	}
 	if c.Policy.DeadLetterTopic == "" {
-		return 0, fmt.Errorf("%w: channel %s has no dead_letter_topic", api.ErrInvalid, channel)
+		return 0, fmt.Errorf("%w: channel %s has no dead_letter_topic", outcome.ErrInvalid, channel)
 	}
 	if err := r.channels.EnsureDeadLetters(ctx, c.Policy.DeadLetterTopic); err != nil {
 		return 0, err
@@ -105,7 +106,7 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 		}
 	}
 	if moved < limit {
-		return moved, fmt.Errorf("%w: the next ones are behind %d messages of other channels; repeat the request", api.ErrUnavailable, r.held)
+		return moved, fmt.Errorf("%w: the next ones are behind %d messages of other channels; repeat the request", outcome.ErrUnavailable, r.held)
 	}
 	return moved, nil
 }
@@ -121,7 +122,7 @@ func (r *redrive) none(ctx context.Context) (bool, error) {
 func (r *redrive) served(ctx context.Context) (leaders []catalog.Leadership, err error) {
 	t, ok := r.catalog.Topic(r.letters)
 	if !ok {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	for n := range t.Partitions {
 		l, _ := r.directory.Leader(t.Partition(n))
@@ -162,7 +163,7 @@ func (r *redrive) move(ctx context.Context, got []api.Delivery) (moved int, err 
 	if failed == nil {
 		return moved, nil
 	}
-	return moved, fmt.Errorf("%w: not moved, or moved and not finished: %s: %w", api.ErrUnavailable, plural(len(failed), "message"), failed[0])
+	return moved, fmt.Errorf("%w: not moved, or moved and not finished: %s: %w", outcome.ErrUnavailable, plural(len(failed), "message"), failed[0])
 }
 
 // partition is the original partition, where a message with a key belongs; -1: it was in another topic of this name.

@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -34,7 +35,7 @@ func TestRedriveBehindManyOfOtherChannels(t *testing.T) {
 	r := redrive{redriver: &redriver{gateway: silent{}}, sub: sharedLetters{}, topic: "orders", channel: "billing"}
 	moved, err := r.run(t.Context(), 100)
 	require.Zero(t, moved)
-	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.ErrorIs(t, err, outcome.ErrUnavailable)
 	require.ErrorContains(t, err, "repeat the request")
 }
 

@@ -24,7 +24,7 @@ import (
 func (c *Channels) seek(ctx context.Context, op api.SeekChannel) (r api.SeekResult, err error) {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
-		return r, api.ErrTopicNotFound
+		return r, outcome.ErrTopicNotFound
 	}
 	place, err := nsqd.CheckStart(op.To)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (api.SeekMove, e
 			move = moveOf(resp.Moves[0])
 		case err == nil:
 			unsure, err = true, rpc.ErrNotLeader
-		case errors.Is(err, api.ErrInvalid): // the answer to a client has no names of calls
+		case errors.Is(err, outcome.ErrInvalid): // the answer to a client has no names of calls
 			if refusal := (*rpc.Error)(nil); errors.As(err, &refusal) {
 				err = refusal
 			}

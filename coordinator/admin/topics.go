@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
@@ -41,7 +42,7 @@ func DefaultMinInSync(replicationFactor int) int {
 	return replicationFactor/2 + 1
 }
 
-// newTopic is the state of a topic that is to be created. Errors wrap api.ErrInvalid.
+// newTopic is the state of a topic that is to be created. Errors wrap outcome.ErrInvalid.
 func (t *topics) newTopic(op api.CreateTopic) (metadata.TopicState, error) {
 	s := t.o.Defaults.of(op.Topic)
 	s.Partitions = cmp.Or(op.Partitions, s.Partitions)
@@ -55,13 +56,13 @@ func (t *topics) newTopic(op api.CreateTopic) (metadata.TopicState, error) {
 	setOptions(&s, op.Options, metadata.Durability(op.Durability))
 	switch {
 	case !api.ValidName(op.Topic): // it names a folder
-		return s, fmt.Errorf("%w: %q is not the name of a topic", api.ErrInvalid, op.Topic)
+		return s, fmt.Errorf("%w: %q is not the name of a topic", outcome.ErrInvalid, op.Topic)
 	case s.Partitions < 1 || s.Partitions > api.MaxPartitions:
-		return s, fmt.Errorf("%w: partitions must be 1 to %d", api.ErrInvalid, api.MaxPartitions)
+		return s, fmt.Errorf("%w: partitions must be 1 to %d", outcome.ErrInvalid, api.MaxPartitions)
 	case s.ReplicationFactor < 1:
-		return s, fmt.Errorf("%w: replication_factor must be at least 1", api.ErrInvalid)
+		return s, fmt.Errorf("%w: replication_factor must be at least 1", outcome.ErrInvalid)
 	case s.MinInSync < 1 || s.MinInSync > s.ReplicationFactor:
-		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", api.ErrInvalid, s.ReplicationFactor)
+		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", outcome.ErrInvalid, s.ReplicationFactor)
 	}
 	return s, validDurability(s.Durability)
 }
@@ -72,7 +73,7 @@ func (t *topics) Ensure(ctx context.Context, name string) error {
 		return nil
 	}
 	if !t.o.Defaults.AutoCreate {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	s, err := t.newTopic(api.CreateTopic{Topic: name})
 	if err == nil {
@@ -81,13 +82,13 @@ func (t *topics) Ensure(ctx context.Context, name string) error {
 	return err
 }
 
-// createExplicitly creates a topic as requested. api.ErrConflict: it exists with other settings.
+// createExplicitly creates a topic as requested. outcome.ErrConflict: it exists with other settings.
 func (t *topics) createExplicitly(ctx context.Context, op api.CreateTopic) error {
 	now, err := t.topic(ctx, op.Topic) // the catalog may lag
 	there := err == nil
 	if there {
 		err = conflict(now, op)
-	} else if errors.Is(err, api.ErrTopicNotFound) {
+	} else if errors.Is(err, outcome.ErrTopicNotFound) {
 		err = nil
 	}
 	if err != nil {
@@ -111,7 +112,7 @@ func (t *topics) createExplicitly(ctx context.Context, op api.CreateTopic) error
 // mayHave refuses options that require a --delete-grace if there is none.
 func (t *topics) mayHave(o metadata.TopicOptions) error {
 	if r := o.NeedsGrace(); r != nil && t.o.Defaults.DeleteGrace == 0 {
-		return fmt.Errorf("%w: %s requires a --delete-grace: %s", api.ErrInvalid, r.Name, r.Grace)
+		return fmt.Errorf("%w: %s requires a --delete-grace: %s", outcome.ErrInvalid, r.Name, r.Grace)
 	}
 	return nil
 }
@@ -130,7 +131,7 @@ func (t *topics) makeAs(ctx context.Context, s metadata.TopicState, op api.Creat
 			s.DeletedAtMS = 0 // its next deletion is not a repeat by nsqadmin
 			return s, err
 		})
-		if !errors.Is(err, api.ErrTopicNotFound) {
+		if !errors.Is(err, outcome.ErrTopicNotFound) {
 			return err
 		}
 		// It has been deleted: it is created when the catalog has the deletion.
@@ -161,7 +162,7 @@ func setOptions(s *metadata.TopicState, c option.Change[option.Topic], d metadat
 
 func validDurability(d metadata.Durability) error {
 	if d != metadata.DurabilitySync && d != metadata.DurabilityReplicated {
-		return fmt.Errorf("%w: durability must be %s or %s", api.ErrInvalid, metadata.DurabilitySync, metadata.DurabilityReplicated)
+		return fmt.Errorf("%w: durability must be %s or %s", outcome.ErrInvalid, metadata.DurabilitySync, metadata.DurabilityReplicated)
 	}
 	return nil
 }
@@ -204,11 +205,11 @@ func (t *topics) create(ctx context.Context, c *creation) (metadata.TopicState, 
 			t.quotas.Implied(ctx, "created topic "+c.name)
 			t.createKnown(ctx, c.name, known)
 		}
-		if errors.Is(err, api.ErrInvalid) {
+		if errors.Is(err, outcome.ErrInvalid) {
 			return metadata.TopicState{}, err
 		}
 		if err != nil && (time.Since(c.began) >= c.hold || !concurrency.SleepUntil(ctx, t.catalog.Changed(), txn.Retry)) {
-			return metadata.TopicState{}, fmt.Errorf("%w: create topic %s: %w", api.ErrUnavailable, c.name, err)
+			return metadata.TopicState{}, fmt.Errorf("%w: create topic %s: %w", outcome.ErrUnavailable, c.name, err)
 		}
 	}
 }
@@ -244,7 +245,7 @@ func (t *topics) setReplication(ctx context.Context, op api.SetReplication) erro
 		before := s.ReplicationFactor
 		s.ReplicationFactor, s.MinInSync = cmp.Or(op.ReplicationFactor, before), cmp.Or(op.MinInSync, s.MinInSync)
 		if s.MinInSync > s.ReplicationFactor {
-			return s, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", api.ErrInvalid, s.MinInSync, s.ReplicationFactor)
+			return s, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", outcome.ErrInvalid, s.MinInSync, s.ReplicationFactor)
 		}
 		return s, t.enoughBrokers(s.ReplicationFactor, before)
 	})
@@ -260,7 +261,7 @@ func (t *topics) enoughBrokers(factor, allowed int) error {
 		}
 	}
 	if factor > max(staying, allowed) {
-		return fmt.Errorf("%w: replication_factor %d, but the cluster has %s", api.ErrInvalid, factor, plural(staying, "broker"))
+		return fmt.Errorf("%w: replication_factor %d, but the cluster has %s", outcome.ErrInvalid, factor, plural(staying, "broker"))
 	}
 	return nil
 }
@@ -300,5 +301,5 @@ func conflict(t metadata.TopicState, op api.CreateTopic) error {
 		return nil
 	}
 	return fmt.Errorf("%w: topic %s has %s, not %s; nothing was changed (/v1/topic/set or nsqctl topic set changes limits and the durability, /v1/topic/replication replication_factor and min_in_sync, /v1/topic/partitions raises partitions)",
-		api.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
+		outcome.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
 }

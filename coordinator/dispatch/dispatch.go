@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/maintenance"
 	"github.com/lockstepmq/lockstep/coordinator/query"
 	"github.com/lockstepmq/lockstep/coordinator/replicas"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -86,7 +86,7 @@ func (d *Dispatcher) Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
 func (d *Dispatcher) Serve(ctx context.Context, from ident.Node, method string, raw []byte) (any, error) {
 	t := d.components()
 	if t == nil {
-		return nil, api.ErrExiting
+		return nil, outcome.ErrExiting
 	}
 	h, ok := t.calls[method]
 	if !ok {
@@ -197,7 +197,7 @@ func on[Req, Resp any](t *table, m calls.Method[Req, Resp], answer func(context.
 		var req Req
 		if _, none := any(req).(calls.None); !none {
 			if err := rpc.Unmarshal(raw, &req); err != nil {
-				return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
+				return nil, fmt.Errorf("%w: %w", outcome.ErrInvalid, err)
 			}
 		}
 		return answer(ctx, req)

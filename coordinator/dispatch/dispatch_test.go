@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/lockstepmq/lockstep/rpc/calls"
@@ -95,7 +95,7 @@ func TestCloseLetsGoOfThoseThatWait(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, answered)
 		d.Close()
-		require.ErrorIs(t, <-answered, api.ErrExiting)
+		require.ErrorIs(t, <-answered, outcome.ErrExiting)
 	})
 }
 
@@ -112,7 +112,7 @@ func TestARequestThatIsNotOneIsRefused(t *testing.T) {
 	d := New("n1")
 	d.Open(nowhere{t}, Components{})
 	_, err := d.Serve(t.Context(), "n2", string(calls.Hide), []byte{0xc1})
-	require.ErrorIs(t, err, api.ErrInvalid)
+	require.ErrorIs(t, err, outcome.ErrInvalid)
 	err = d.Call(t.Context(), "n1", string(calls.Hide), "no struct", nil)
-	require.ErrorIs(t, err, api.ErrInvalid)
+	require.ErrorIs(t, err, outcome.ErrInvalid)
 }

@@ -78,10 +78,10 @@ func TestPutThatIsStoredInPart(t *testing.T) {
 		first, others replica.Outcome // of the partition of the first message, and of the others; 0: stored
 		whole         error
 	}{
-		{"one is full", outcome.TopicFull, 0, api.ErrInDoubt},
-		{"the others are full", 0, outcome.TopicFull, api.ErrInDoubt},
-		{"all are full", outcome.TopicFull, outcome.TopicFull, api.ErrTopicFull},
-		{"full and in doubt", outcome.TopicFull, replica.BelowWindow, api.ErrBelowWindow},
+		{"one is full", outcome.TopicFull, 0, outcome.ErrInDoubt},
+		{"the others are full", 0, outcome.TopicFull, outcome.ErrInDoubt},
+		{"all are full", outcome.TopicFull, outcome.TopicFull, outcome.ErrTopicFull},
+		{"full and in doubt", outcome.TopicFull, replica.BelowWindow, outcome.ErrBelowWindow},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -101,7 +101,7 @@ func TestPutThatIsStoredInPart(t *testing.T) {
 				require.Len(t, a.all(), 1)
 				err := a.all()[0].Err
 				require.ErrorIs(t, err, c.whole)
-				require.Equal(t, c.whole == api.ErrInDoubt, errors.Is(err, api.ErrInDoubt))
+				require.Equal(t, c.whole == outcome.ErrInDoubt, errors.Is(err, outcome.ErrInDoubt))
 				var each *api.EachError
 				require.ErrorAs(t, err, &each)
 				for n, body := range bodies {
@@ -130,12 +130,12 @@ func TestPutsOfSeveralAreBounded(t *testing.T) {
 			w.brokers["n1"].together(a, nil, numbers(50)...)
 		}
 		require.Len(t, a.all(), 1)
-		require.Equal(t, api.ErrBusy, a.all()[0].Err)
+		require.Equal(t, outcome.ErrBusy, a.all()[0].Err)
 		require.NoError(t, w.brokers["n1"].gw.Close())
 		w.brokers["n1"].together(a, nil, numbers(50)...)
 		require.Len(t, a.all(), 4)
 		for _, r := range a.all()[1:] {
-			require.ErrorIs(t, r.Err, api.ErrExiting)
+			require.ErrorIs(t, r.Err, outcome.ErrExiting)
 		}
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // putBudget bounds the bytes of unanswered puts. Waiting reserves nothing.
@@ -41,7 +41,7 @@ func (b *putBudget) wait(ctx context.Context, done <-chan struct{}, bytes int64)
 		return ctx.Err()
 	case <-done:
 		b.leave(w)
-		return api.ErrExiting
+		return outcome.ErrExiting
 	}
 }
 

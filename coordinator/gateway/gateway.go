@@ -16,7 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -162,7 +162,7 @@ func (g *Gateway) Close() error {
 	close(g.done)
 	g.wg.Wait()
 	for _, q := range g.allQueues() {
-		q.giveUp(api.ErrExiting, func(*put) bool { return true })
+		q.giveUp(outcome.ErrExiting, func(*put) bool { return true })
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
@@ -163,7 +164,7 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	case h.local != nil:
 		return h.local.channel.Refusal(h.local.subscriber, v.Sequence)
 	default:
-		return api.ErrNotInFlight // only the leader has the current owner
+		return outcome.ErrNotInFlight // only the leader has the current owner
 	}
 	v.Epoch, v.Number, v.Attempts = held.epoch, held.number, held.attempts
 	if v.Kind == wire.VerbTouch {
@@ -203,9 +204,9 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 	held, ok := h.held[v.Sequence]
 	switch {
 	case !ok:
-		return api.ErrNotInFlight
+		return outcome.ErrNotInFlight
 	case !held.is(v):
-		return api.ErrNotOwner
+		return outcome.ErrNotOwner
 	}
 	v.Attempts = held.attempts
 	if v.Kind == wire.VerbTouch {
@@ -213,12 +214,12 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 		h.held[v.Sequence] = held
 	}
 	if h.local == nil {
-		return api.ErrNotInFlight
+		return outcome.ErrNotInFlight
 	}
 	err := apply(h.local.channel, h.local.subscriber, v)
 	switch {
 	case errors.Is(err, nsqd.ErrNotLeader):
-		return api.ErrNotInFlight
+		return outcome.ErrNotInFlight
 	case v.Kind != wire.VerbTouch:
 		delete(h.held, v.Sequence)
 		h.sub.finishedLocked(h)

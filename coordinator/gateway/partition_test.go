@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -26,7 +27,7 @@ func TestEmptiedMessagesAreNotDelivered(t *testing.T) {
 		w.tick(100 * time.Millisecond)
 		require.Empty(t, s.Pull(5, nil))
 		require.Zero(t, s.InFlight())
-		require.ErrorIs(t, s.Finish(held[0].ID), api.ErrNotInFlight)
+		require.ErrorIs(t, s.Finish(held[0].ID), outcome.ErrNotInFlight)
 	})
 }
 
@@ -47,7 +48,7 @@ func TestHeldMessagesAreForgotten(t *testing.T) {
 		w.lead(top.Partition(0), "")    // nobody
 		w.tick(2600 * time.Millisecond) // it is looked for once a second
 		require.Equal(t, 1, s.InFlight())
-		require.ErrorIs(t, s.Finish(held[1].ID), api.ErrNotInFlight)
+		require.ErrorIs(t, s.Finish(held[1].ID), outcome.ErrNotInFlight)
 		require.NoError(t, s.Finish(held[0].ID))
 	})
 }
@@ -151,7 +152,7 @@ func TestHeldMessageThatWasFinishedMeanwhile(t *testing.T) {
 		w.lead(top.Partition(0), "n2")
 		w.tick(100 * time.Millisecond)
 		require.Zero(t, s.InFlight())
-		require.ErrorIs(t, s.Finish(held[1].ID), api.ErrNotInFlight)
+		require.ErrorIs(t, s.Finish(held[1].ID), outcome.ErrNotInFlight)
 		sub := s.(*subscription)
 		sub.mu.Lock()
 		defer sub.mu.Unlock()

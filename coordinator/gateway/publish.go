@@ -109,11 +109,11 @@ func (g *Gateway) publish(topic string, number int, key []byte, d queue.Draft, a
 	case !ok:
 		return errTopicDeleted
 	case t.Partitions == 0:
-		return api.ErrNoLeader
+		return outcome.ErrNoLeader
 	case !own && !named && number != anyPartition:
 		return fmt.Errorf("%w %d, but 0 to %d, not stored", api.ErrNoPartition, number, t.Partitions-1)
 	case !own && !g.rates.Allow(t.ID, limits.Rate{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate}, int(d.Count), d.Size()):
-		return api.ErrRateLimited
+		return outcome.ErrRateLimited
 	}
 	if t.Options.Dedupe == option.DedupeContent && d.LacksIdentities() {
 		d = d.ByContent(key)
@@ -142,9 +142,9 @@ func (g *Gateway) publish(topic string, number int, key []byte, d queue.Draft, a
 func (g *Gateway) reserve(all, largest int64) error {
 	switch {
 	case largest > queue.MaxBatchBytes:
-		return api.ErrTooBig
+		return outcome.ErrTooBig
 	case !g.budget.take(all):
-		return api.ErrBusy
+		return outcome.ErrBusy
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (g *Gateway) enqueue(topic string, to ident.Partition, d queue.Draft, a api
 		if closed {
 			g.pending.Leave()
 			g.budget.give(int64(d.Size()))
-			return nil, api.ErrExiting
+			return nil, outcome.ErrExiting
 		}
 		if added {
 			break
@@ -313,7 +313,7 @@ func (s *several) failure(stored int) (definite error) {
 	}
 	if stored > 0 {
 		return fmt.Errorf("%w: %d of the %d partitions of its messages have stored theirs, one has not (%v); publish all again, the topic recognises what is stored",
-			api.ErrInDoubt, stored, len(s.results), definite)
+			outcome.ErrInDoubt, stored, len(s.results), definite)
 	}
 	return definite
 }

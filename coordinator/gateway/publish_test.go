@@ -150,16 +150,16 @@ func TestAnswersToAProducer(t *testing.T) {
 		count string // of /metrics
 	}{
 		{"committed", always(0), nil, 0, "ok"},
-		{"rolled back", always(replica.RolledBack), api.ErrRolledBack, 0, "rolled_back"},
-		{"not enough", always(replica.NotEnoughReplicas), api.ErrNotEnough, 3 * time.Second, "not_enough_in_sync"},
-		{"topic full", always(outcome.TopicFull), api.ErrTopicFull, 0, "topic_full"},
-		{"disk full", always(outcome.DiskFull), api.ErrDiskFull, 0, "disk_full"},
-		{"not leader", always(replica.NotLeader), api.ErrNoLeader, 9 * time.Second, "no_leader"},
-		{"in doubt", always(replica.InDoubt), api.ErrInDoubt, 9 * time.Second, "in_doubt"},
+		{"rolled back", always(replica.RolledBack), outcome.ErrRolledBack, 0, "rolled_back"},
+		{"not enough", always(replica.NotEnoughReplicas), outcome.ErrNotEnough, 3 * time.Second, "not_enough_in_sync"},
+		{"topic full", always(outcome.TopicFull), outcome.ErrTopicFull, 0, "topic_full"},
+		{"disk full", always(outcome.DiskFull), outcome.ErrDiskFull, 0, "disk_full"},
+		{"not leader", always(replica.NotLeader), outcome.ErrNoLeader, 9 * time.Second, "no_leader"},
+		{"in doubt", always(replica.InDoubt), outcome.ErrInDoubt, 9 * time.Second, "in_doubt"},
 		{"doubt, then rolled back", func(n int, _ queue.Draft) (replica.Outcome, bool) {
 			return []replica.Outcome{replica.InDoubt, replica.RolledBack}[min(n, 1)], true
-		}, api.ErrInDoubt, 9 * time.Second, "in_doubt"},
-		{"silence", func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }, api.ErrInDoubt, 9 * time.Second, "in_doubt"},
+		}, outcome.ErrInDoubt, 9 * time.Second, "in_doubt"},
+		{"silence", func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }, outcome.ErrInDoubt, 9 * time.Second, "in_doubt"},
 	} {
 		for _, at := range []ident.Node{"n1", "n2"} {
 			t.Run(fmt.Sprintf("%s/%s", c.name, at), func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestNoLeaderAtAll(t *testing.T) {
 		time.Sleep(8900 * time.Millisecond)
 		require.Empty(t, a.all())
 		time.Sleep(200 * time.Millisecond)
-		require.ErrorIs(t, a.all()[0].Err, api.ErrNoLeader)
+		require.ErrorIs(t, a.all()[0].Err, outcome.ErrNoLeader)
 	})
 }
 
@@ -205,8 +205,8 @@ func TestPutsOfADeletedTopic(t *testing.T) {
 		text   string
 		after  time.Duration
 	}{
-		{"no leader", false, api.ErrTopicNotFound, "topic not found: topic deleted, not stored", 0},
-		{"in doubt", true, api.ErrInDoubt, api.ErrInDoubt.Error(), 2 * time.Second},
+		{"no leader", false, outcome.ErrTopicNotFound, "topic not found: topic deleted, not stored", 0},
+		{"in doubt", true, outcome.ErrInDoubt, outcome.ErrInDoubt.Error(), 2 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -288,11 +288,11 @@ func TestCloseAnswersEverything(t *testing.T) {
 		w.lead(other.Partition(0), "")
 		w.brokers["n2"].put(held, "other", "y")
 		w.close()
-		require.ErrorIs(t, sent.all()[0].Err, api.ErrInDoubt)
-		require.ErrorIs(t, held.all()[0].Err, api.ErrExiting)
+		require.ErrorIs(t, sent.all()[0].Err, outcome.ErrInDoubt)
+		require.ErrorIs(t, held.all()[0].Err, outcome.ErrExiting)
 		late := &answers{}
 		w.brokers["n2"].put(late, "orders", "z")
-		require.ErrorIs(t, late.all()[0].Err, api.ErrExiting)
+		require.ErrorIs(t, late.all()[0].Err, outcome.ErrExiting)
 	})
 }
 
@@ -357,7 +357,7 @@ func TestPublishRefusesAboveTwiceTheLimit(t *testing.T) {
 			w.brokers["n1"].put(a, "orders", strings.Repeat("x", 900))
 		}
 		require.Len(t, a.all(), 1)
-		require.ErrorIs(t, a.all()[0].Err, api.ErrBusy)
+		require.ErrorIs(t, a.all()[0].Err, outcome.ErrBusy)
 	})
 }
 
@@ -406,7 +406,7 @@ func TestUnansweredForwardIsADoubt(t *testing.T) {
 				after(w, top.Partition(0))
 				time.Sleep(10 * time.Second)
 				require.Len(t, a.all(), 1)
-				require.ErrorIs(t, a.all()[0].Err, api.ErrInDoubt)
+				require.ErrorIs(t, a.all()[0].Err, outcome.ErrInDoubt)
 			})
 		})
 	}

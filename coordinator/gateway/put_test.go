@@ -7,7 +7,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
@@ -78,15 +77,15 @@ func TestEveryOutcomeSettlesAPut(t *testing.T) {
 
 func TestFinal(t *testing.T) {
 	h := history{}
-	require.Equal(t, api.ErrNoLeader, h.final(true, api.ErrNoLeader))
-	require.Equal(t, api.ErrExiting, h.final(true, api.ErrExiting))
-	require.Equal(t, api.ErrInDoubt, h.final(false, api.ErrNoLeader), "an attempt is under way")
+	require.Equal(t, outcome.ErrNoLeader, h.final(true, outcome.ErrNoLeader))
+	require.Equal(t, outcome.ErrExiting, h.final(true, outcome.ErrExiting))
+	require.Equal(t, outcome.ErrInDoubt, h.final(false, outcome.ErrNoLeader), "an attempt is under way")
 	h.judge(h.attempt, false, replica.Completion{Outcome: replica.NotEnoughReplicas, InSync: 1, Minimum: 2}, false)
-	err := h.final(true, api.ErrNoLeader)
-	require.ErrorIs(t, err, api.ErrNotEnough)
+	err := h.final(true, outcome.ErrNoLeader)
+	require.ErrorIs(t, err, outcome.ErrNotEnough)
 	require.EqualError(t, err, "not enough in-sync replicas (1 of 2), not stored")
 	h.doubts = []uint32{1}
-	require.Equal(t, api.ErrInDoubt, h.final(true, api.ErrNoLeader))
+	require.Equal(t, outcome.ErrInDoubt, h.final(true, outcome.ErrNoLeader))
 }
 
 func TestPutListKeepsTheOrder(t *testing.T) {

@@ -216,7 +216,7 @@ func (q *putQueue) runDue(now time.Duration) (at time.Duration, parked bool) {
 	g := q.gateway
 	// An answer may be lost. The leader recognises the repeat.
 	q.lostAttempts(func(p *put) bool { return now-p.sent >= resendAfter })
-	q.giveUp(api.ErrNoLeader, func(p *put) bool { return now-p.born >= g.o.PutLimit })
+	q.giveUp(outcome.ErrNoLeader, func(p *put) bool { return now-p.born >= g.o.PutLimit })
 	if g.deleted(q) {
 		q.giveUp(errTopicDeleted, func(p *put) bool { return p.parked })
 		g.drop(q)
@@ -328,7 +328,7 @@ func (p *put) Complete(c replica.Completion) { p.queue.complete(p, 0, c) }
 type history struct {
 	attempt uint32   // number of the newest attempt; 0 = none yet
 	doubts  []uint32 // earlier attempts that may have been written
-	refused error    // api.ErrNotEnough, if that was the newest definite answer, else nil
+	refused error    // outcome.ErrNotEnough, if that was the newest definite answer, else nil
 }
 
 // verdict is the consequence of an outcome for the put.
@@ -390,8 +390,8 @@ func (h *history) resolve(attempt uint32) {
 func (h *history) final(parked bool, sure error) error {
 	switch {
 	case len(h.doubts) > 0 || !parked:
-		return api.ErrInDoubt
-	case h.refused != nil && sure == api.ErrNoLeader:
+		return outcome.ErrInDoubt
+	case h.refused != nil && sure == outcome.ErrNoLeader:
 		return h.refused
 	default:
 		return sure
@@ -400,7 +400,7 @@ func (h *history) final(parked bool, sure error) error {
 
 // errTopicDeleted answers a put whose topic was deleted after Admit. Its text begins with that of its row in package
 // outcome, because clients compare the beginning.
-var errTopicDeleted = fmt.Errorf("%w: topic deleted, not stored", api.ErrTopicNotFound)
+var errTopicDeleted = fmt.Errorf("%w: topic deleted, not stored", outcome.ErrTopicNotFound)
 
 // answer is the result of a put. Its Answerer is called without a lock.
 type answer struct {

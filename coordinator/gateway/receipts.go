@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -33,9 +34,9 @@ func (g *Gateway) Settle(ctx context.Context, topic, channel string, do api.Sett
 		place, valid := api.ParseMessageID(list[i].ID)
 		switch {
 		case !ok:
-			errs[i] = api.ErrTopicNotFound
+			errs[i] = outcome.ErrTopicNotFound
 		case !valid || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions:
-			errs[i] = api.ErrNotInFlight
+			errs[i] = outcome.ErrNotInFlight
 		default:
 			byPartition[place.Partition] = append(byPartition[place.Partition], i)
 		}
@@ -78,14 +79,14 @@ func (g *Gateway) settlePartition(ctx context.Context, req calls.SettleRequest, 
 			case refused.Again && time.Since(began) < awaitReclaim:
 				again = append(again, i)
 			case refused.Owner:
-				errs[i] = api.ErrNotOwner
+				errs[i] = outcome.ErrNotOwner
 			default:
-				errs[i] = api.ErrNotInFlight
+				errs[i] = outcome.ErrNotInFlight
 			}
 		}
 		if indices = again; len(indices) > 0 && !concurrency.Sleep(ctx, reclaimPause) {
 			for _, i := range indices {
-				errs[i] = fmt.Errorf("%w: the leader does not have the delivery yet: %w", api.ErrUnavailable, ctx.Err())
+				errs[i] = fmt.Errorf("%w: the leader does not have the delivery yet: %w", outcome.ErrUnavailable, ctx.Err())
 			}
 			return
 		}
@@ -103,21 +104,21 @@ func (g *Gateway) SettleLed(req calls.SettleRequest) (reply calls.SettleReply, e
 	}
 	c, ok := p.Channel(req.Channel)
 	if !ok {
-		return reply, api.ErrChannelNotFound
+		return reply, outcome.ErrChannelNotFound
 	}
 	for i, r := range req.Receipts {
 		receipt := nsqd.Receipt{Sequence: r.Sequence, Epoch: r.Epoch, Number: r.Delivery}
 		err := settle(c, api.Settlement{Verb: api.Verb(req.Verb), DelayMS: req.DelayMS}, receipt)
 		switch {
 		case err == nil:
-		case errors.Is(err, api.ErrNotOwner), errors.Is(err, api.ErrNotInFlight):
-			reply.Refused = append(reply.Refused, calls.SettleRefusal{Index: i, Owner: errors.Is(err, api.ErrNotOwner), Again: c.Awaited(receipt)})
+		case errors.Is(err, outcome.ErrNotOwner), errors.Is(err, outcome.ErrNotInFlight):
+			reply.Refused = append(reply.Refused, calls.SettleRefusal{Index: i, Owner: errors.Is(err, outcome.ErrNotOwner), Again: c.Awaited(receipt)})
 		case errors.Is(err, nsqd.ErrNotLeader), errors.Is(err, nsqd.ErrNotReplicated):
 			// The next leader is asked. It refuses a finish that was carried out here: the client sees a refusal, and
 			// loses nothing.
 			return reply, fmt.Errorf("%w: %w", rpc.ErrNotLeader, err)
 		case errors.Is(err, nsqd.ErrDeleted):
-			return reply, fmt.Errorf("%w: %w", api.ErrChannelNotFound, err)
+			return reply, fmt.Errorf("%w: %w", outcome.ErrChannelNotFound, err)
 		default:
 			return reply, err
 		}
@@ -134,5 +135,5 @@ func settle(c *nsqd.Channel, do api.Settlement, r nsqd.Receipt) error {
 	case api.VerbTouch:
 		return c.Touch(nil, r)
 	}
-	return fmt.Errorf("%w: verb %q", api.ErrInvalid, do.Verb)
+	return fmt.Errorf("%w: verb %q", outcome.ErrInvalid, do.Verb)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -113,7 +114,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 			delete(h.held, v.Sequence)
 		}
 		if v.Argument != wire.Unseen && !h.wasResentLocked(v) { // else the client did not ask for it
-			h.refuse(v, api.ErrNotInFlight)
+			h.refuse(v, outcome.ErrNotInFlight)
 		}
 		sub.wake()
 	case v.Kind == wire.VerbRevoked:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -154,7 +155,7 @@ func (s *storm) check(t *testing.T) {
 		case err == nil:
 			ok++
 			require.Equal(t, 1, stored[f.body], "%s was answered OK", f.body)
-		case errors.Is(err, api.ErrInDoubt):
+		case errors.Is(err, outcome.ErrInDoubt):
 			require.LessOrEqual(t, stored[f.body], 1, f.body)
 		default:
 			require.Zero(t, stored[f.body], "%s was refused: %v", f.body, err)

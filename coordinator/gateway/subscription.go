@@ -8,6 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -157,7 +158,7 @@ func (s *subscription) Touch(id api.MessageID) error {
 func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	kind, ok := verbs[do.Verb]
 	if !ok {
-		return fmt.Errorf("%w: verb %q", api.ErrInvalid, do.Verb)
+		return fmt.Errorf("%w: verb %q", outcome.ErrInvalid, do.Verb)
 	}
 	v := wire.Verb{Kind: kind, Epoch: r.Epoch, Number: r.Number, Argument: max(do.DelayMS, 0)}
 	return s.at(r.ID, func(h *partitionSubscription, seq ident.Sequence) error {
@@ -177,18 +178,18 @@ func (s *subscription) handle(id api.MessageID, v wire.Verb) error {
 	})
 }
 
-// at calls do with the partition and the sequence of a message, under the lock. api.ErrNotInFlight: this subscription
+// at calls do with the partition and the sequence of a message, under the lock. outcome.ErrNotInFlight: this subscription
 // does not have the partition.
 func (s *subscription) at(id api.MessageID, do func(h *partitionSubscription, seq ident.Sequence) error) error {
 	place, ok := api.ParseMessageID(id)
 	if !ok || place.Nonce != api.NonceOf(s.topic.ID) {
-		return api.ErrNotInFlight
+		return outcome.ErrNotInFlight
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.mu.partitions[place.Partition]
 	if h == nil || s.mu.over {
-		return api.ErrNotInFlight
+		return outcome.ErrNotInFlight
 	}
 	return do(h, place.Sequence)
 }

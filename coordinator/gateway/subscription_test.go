@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -66,7 +67,7 @@ func TestSubscriptionIsRelayed(t *testing.T) {
 				got = append(got, body(d))
 				require.EqualValues(t, 1, d.Message.Attempts)
 				require.NoError(t, s.Finish(d.ID))
-				require.ErrorIs(t, s.Finish(d.ID), api.ErrNotInFlight)
+				require.ErrorIs(t, s.Finish(d.ID), outcome.ErrNotInFlight)
 			})
 			require.Equal(t, 500, n)
 			require.Equal(t, numbers(500), got)
@@ -86,11 +87,11 @@ func TestDeliveryOfAnotherConnection(t *testing.T) {
 		holder, other := w.brokers["n1"].subscribe(t, "orders", 1), w.brokers["n1"].subscribe(t, "orders", 0)
 		w.brokers["n1"].put(&answers{}, "orders", "x")
 		require.Equal(t, 1, w.consume(holder, 1, 1, time.Second, func(d api.Delivery) {
-			require.ErrorIs(t, other.Finish(d.ID), api.ErrNotOwner)
-			require.ErrorIs(t, other.Requeue(d.ID, 0), api.ErrNotOwner)
-			require.ErrorIs(t, other.Touch(d.ID), api.ErrNotOwner)
+			require.ErrorIs(t, other.Finish(d.ID), outcome.ErrNotOwner)
+			require.ErrorIs(t, other.Requeue(d.ID, 0), outcome.ErrNotOwner)
+			require.ErrorIs(t, other.Touch(d.ID), outcome.ErrNotOwner)
 			require.NoError(t, holder.Finish(d.ID))
-			require.ErrorIs(t, other.Finish(d.ID), api.ErrNotInFlight)
+			require.ErrorIs(t, other.Finish(d.ID), outcome.ErrNotInFlight)
 		}))
 		holder.Close(true)
 		other.Close(true)
@@ -425,7 +426,7 @@ func TestCutOffEdgeLosesItsDeliveriesInTheEnd(t *testing.T) {
 		}))
 		w.setDown("n2", false)
 		w.tick(time.Second)
-		require.ErrorIs(t, s.Finish(held[0].ID), api.ErrNotInFlight, "the leader has taken it back")
+		require.ErrorIs(t, s.Finish(held[0].ID), outcome.ErrNotInFlight, "the leader has taken it back")
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // keepAlive is how often a stream's credit is sent again. A leader without the stream answers "gone", so a lost frame
@@ -30,13 +31,13 @@ func (g *Gateway) Subscribe(ctx context.Context, r api.SubscribeRequest) (api.Su
 	}
 	t, ok := g.core.Topic(r.Topic)
 	if !ok {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	if r.Partition >= t.Partitions {
 		return nil, fmt.Errorf("%w %d, but 0 to %d", api.ErrNoPartition, r.Partition, t.Partitions-1)
 	}
 	if has := g.core.Filter(t.ID, r.Channel); r.Filter != "" && r.Filter != has {
-		return nil, fmt.Errorf("%w %q but %q", api.ErrFilter, r.Filter, has)
+		return nil, fmt.Errorf("%w %q but %q", outcome.ErrFilter, r.Filter, has)
 	}
 	r.Ordered = r.Ordered || t.Ordered
 	var err error
@@ -85,16 +86,16 @@ func newSubscriptions(g *Gateway) *subscriptions {
 	return s
 }
 
-// add adds a subscription. Errors: api.ErrTooManyClients, api.ErrExiting.
+// add adds a subscription. Errors: outcome.ErrTooManyClients, outcome.ErrExiting.
 func (s *subscriptions) add(sub *subscription) error {
 	name, limit := sub.name(), s.g.o.MaxConsumers
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.mu.closed:
-		return api.ErrExiting
+		return outcome.ErrExiting
 	case limit > 0 && s.mu.members[name] >= limit:
-		return fmt.Errorf("%w: %d of %d", api.ErrTooManyClients, s.mu.members[name], limit)
+		return fmt.Errorf("%w: %d of %d", outcome.ErrTooManyClients, s.mu.members[name], limit)
 	}
 	s.mu.all[sub] = struct{}{}
 	s.mu.members[name]++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -140,7 +141,7 @@ func (d *deadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.
 	}
 	to := s.Policy.DeadLetterTopic
 	if !d.may(s.Policy) {
-		return slices.Repeat([]error{fmt.Errorf("%w: user %s set the policy and may no longer publish to %s; grant it the right, or set the policy as another user", api.ErrUnavailable, s.Policy.Owner, to)}, len(dead))
+		return slices.Repeat([]error{fmt.Errorf("%w: user %s set the policy and may no longer publish to %s; grant it the right, or set the policy as another user", outcome.ErrUnavailable, s.Policy.Owner, to)}, len(dead))
 	}
 	messages := make([]queue.Message, len(dead))
 	for i, x := range dead {

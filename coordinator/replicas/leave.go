@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
@@ -118,7 +118,7 @@ func (l *Local) Discard(ctx context.Context, req calls.DiscardRequest) error {
 	defer l.lock(id)()
 	st, stored := l.o.Store.Partition(id)
 	if !stored || st.StoreID() != req.Store {
-		return fmt.Errorf("%w: the replica on %s was replaced since, read its state again", api.ErrInvalid, l.o.Self)
+		return fmt.Errorf("%w: the replica on %s was replaced since, read its state again", outcome.ErrInvalid, l.o.Self)
 	}
 	p, hosted := l.o.Engine.Partition(id)
 	if hosted {
@@ -132,7 +132,7 @@ func (l *Local) Discard(ctx context.Context, req calls.DiscardRequest) error {
 	}
 	e, err := l.o.Meta.Get(ctx, l.o.Keys.Partition(id))
 	if err != nil {
-		return refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, err))
+		return refuse(fmt.Errorf("%w: %w", outcome.ErrUnavailable, err))
 	}
 	s, err := metadata.DecodePartition(e)
 	if err != nil {
@@ -140,7 +140,7 @@ func (l *Local) Discard(ctx context.Context, req calls.DiscardRequest) error {
 	}
 	isMember := ident.HasMember(s.ISR, l.o.Self)
 	if isMember || s.Abandoned == 0 {
-		return refuse(fmt.Errorf("%w: the replica on %s is in sync, or nothing was recovered", api.ErrInvalid, l.o.Self))
+		return refuse(fmt.Errorf("%w: the replica on %s is in sync, or nothing was recovered", outcome.ErrInvalid, l.o.Self))
 	}
 	l.trashLocked(id, "an operator gave it up after an unclean recovery")
 	return nil

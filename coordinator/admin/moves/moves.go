@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -35,7 +36,7 @@ type Options struct {
 // New makes the Moves of a broker.
 func New(o Options) *Moves { return &Moves{o: o} }
 
-// Do carries out an operation on the placement; it returns api.ErrInvalid for any other operation. A decommissioned
+// Do carries out an operation on the placement; it returns outcome.ErrInvalid for any other operation. A decommissioned
 // broker may be stopped permanently once it appears in no partition; then the cluster forgets it. The controller
 // transfers the leaderships of a drained broker and, if requested, moves its replicas. The request is in the broker's
 // key, so it survives a crash of any broker.
@@ -61,7 +62,7 @@ func (m *Moves) Do(ctx context.Context, op api.Operation) error {
 		}
 		return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = drain }, m.otherLeader)
 	}
-	return fmt.Errorf("%w: operation %T", api.ErrInvalid, op)
+	return fmt.Errorf("%w: operation %T", outcome.ErrInvalid, op)
 }
 
 // moved checks a move, and returns its partition and the change of its replicas: one on another broker, at the same
@@ -70,10 +71,10 @@ func (m *Moves) Do(ctx context.Context, op api.Operation) error {
 func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now []ident.Node) ([]ident.Node, error), err error) {
 	t, ok := m.o.Catalog.Topic(op.Topic)
 	if !ok {
-		return id, nil, api.ErrTopicNotFound
+		return id, nil, outcome.ErrTopicNotFound
 	}
 	if op.Partition < 0 || op.Partition >= t.Partitions {
-		return id, nil, fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
+		return id, nil, fmt.Errorf("%w: partition must be 0 to %d", outcome.ErrInvalid, t.Partitions-1)
 	}
 	if err := m.mayReceive(op.To); err != nil {
 		return id, nil, err
@@ -87,9 +88,9 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 		case at < 0 && slices.Contains(now, op.To):
 			return now, nil // moved already
 		case at < 0:
-			return nil, fmt.Errorf("%w: %q has no replica of it; %v have", api.ErrInvalid, op.From, now)
+			return nil, fmt.Errorf("%w: %q has no replica of it; %v have", outcome.ErrInvalid, op.From, now)
 		case slices.Contains(now, op.To):
-			return nil, fmt.Errorf("%w: %q has a replica of it already", api.ErrInvalid, op.To)
+			return nil, fmt.Errorf("%w: %q has a replica of it already", outcome.ErrInvalid, op.To)
 		}
 		target := slices.Clone(now)
 		target[at] = op.To
@@ -99,7 +100,7 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 
 func (m *Moves) checkBroker(n ident.Node) error {
 	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
-		return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
+		return fmt.Errorf("%w: %q", outcome.ErrBrokerNotFound, n)
 	}
 	return nil
 }
@@ -111,16 +112,16 @@ func (m *Moves) mayReceive(n ident.Node) error {
 	}
 	r, live := m.o.Catalog.LiveNode(n)
 	if !live || r.Transferring {
-		return fmt.Errorf("%w: broker %q does not run", api.ErrInvalid, n)
+		return fmt.Errorf("%w: broker %q does not run", outcome.ErrInvalid, n)
 	}
 	if m.o.Catalog.Leaving(n) {
-		return fmt.Errorf("%w: broker %q is being decommissioned", api.ErrInvalid, n)
+		return fmt.Errorf("%w: broker %q is being decommissioned", outcome.ErrInvalid, n)
 	}
 	if m.o.Catalog.Drain(n) != "" {
-		return fmt.Errorf("%w: broker %q is drained: it gets no replica before `nsqctl broker undrain %s`", api.ErrInvalid, n, n)
+		return fmt.Errorf("%w: broker %q is drained: it gets no replica before `nsqctl broker undrain %s`", outcome.ErrInvalid, n, n)
 	}
 	if m.o.Low(n) {
-		return fmt.Errorf("%w: broker %q is below its disk reserve: free or add disk space there first", api.ErrInvalid, n)
+		return fmt.Errorf("%w: broker %q is below its disk reserve: free or add disk space there first", outcome.ErrInvalid, n)
 	}
 	return nil
 }
@@ -202,7 +203,7 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 			s, err = metadata.DecodePartition(e)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: partition %s: %w", api.ErrUnavailable, p, err)
+			return fmt.Errorf("%w: partition %s: %w", outcome.ErrUnavailable, p, err)
 		}
 	}
 }
@@ -213,7 +214,7 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metadata.Compare, err error) {
 	entries, _, err := m.o.Store.List(ctx, m.o.Keys.Nodes())
 	if err != nil {
-		return compare, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+		return compare, fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 	}
 	for _, e := range entries {
 		s, err := metadata.DecodeNode(e)
@@ -224,7 +225,7 @@ func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metad
 			return metadata.Compare{Key: e.Key, Create: -1, Mod: e.Mod}, nil
 		}
 	}
-	return compare, fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", api.ErrInvalid, than)
+	return compare, fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", outcome.ErrInvalid, than)
 }
 
 // editNode changes the permanent key of a broker, and returns when it is written. requires, unless nil, adds a
@@ -234,10 +235,10 @@ func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*metadata.
 	for {
 		e, err := m.o.Store.Get(ctx, key)
 		if errors.Is(err, metadata.ErrNotFound) {
-			return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
+			return fmt.Errorf("%w: %q", outcome.ErrBrokerNotFound, n)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 		}
 		was, err := metadata.DecodeNode(e)
 		if err != nil {
@@ -258,7 +259,7 @@ func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*metadata.
 			compares = append(compares, c)
 		}
 		if _, _, err = txn.Try(ctx, m.o.Store, compares, []metadata.Put{{Key: key, Value: metadata.Encode(s)}}); err != nil {
-			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 		}
 	}
 }

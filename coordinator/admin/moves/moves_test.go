@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -73,7 +74,7 @@ func TestAMoveIsATarget(t *testing.T) {
 	require.ErrorContains(t, r.Do(t.Context(), api.MoveReplica{Topic: "orders", From: "n1", To: "n3"}), `"n3" has a replica of it already`)
 	require.ErrorContains(t, r.Do(t.Context(), api.MoveReplica{Topic: "orders", From: "n9", To: "n2"}), `broker not found: "n9"`)
 	require.ErrorContains(t, r.Do(t.Context(), api.MoveReplica{Topic: "orders", Partition: 1, From: "n1", To: "n2"}), "partition must be 0 to 0")
-	require.ErrorIs(t, r.Do(t.Context(), api.MoveReplica{Topic: "absent", From: "n1", To: "n2"}), api.ErrTopicNotFound)
+	require.ErrorIs(t, r.Do(t.Context(), api.MoveReplica{Topic: "absent", From: "n1", To: "n2"}), outcome.ErrTopicNotFound)
 }
 
 // TestABrokerThatLeavesGetsNoReplica: nor one that is drained.

@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -113,7 +114,7 @@ func (m *Moves) wished(ctx context.Context, s plan.Snapshot, op api.Operation) (
 		}
 		return w, m.without(&w, op.Node, op.Replicas, true)
 	}
-	return w, fmt.Errorf("%w: operation %T has no plan", api.ErrInvalid, op)
+	return w, fmt.Errorf("%w: operation %T has no plan", outcome.ErrInvalid, op)
 }
 
 func (m *Moves) without(w *wish, n ident.Node, replicas, drain bool) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
@@ -60,7 +61,7 @@ func over(there, n, limit int, of, whose string) error {
 	if limit <= 0 || there+n <= limit {
 		return nil
 	}
-	return fmt.Errorf("%w: %s has %d of %d %s", api.ErrQuota, whose, there, limit, of)
+	return fmt.Errorf("%w: %s has %d of %d %s", outcome.ErrQuota, whose, there, limit, of)
 }
 
 // Usage counts what a user created, without the creations in progress.
@@ -109,7 +110,7 @@ func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done f
 	}
 	if who.Topics > 0 && !q.paceLocked(who.User).Allow() {
 		return nil, fmt.Errorf("%w: user %s has created %d topics within seconds, and may create %d a second now; repeat later",
-			api.ErrRateLimited, who.User, createBurst, createRate)
+			outcome.ErrRateLimited, who.User, createBurst, createRate)
 	}
 	q.mu.topics[name] = pendingTopic{who.User, partitions}
 	return func() { q.doneTopic(name) }, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -61,7 +62,7 @@ func TestACreationCountsOnce(t *testing.T) {
 	other, err := r.Topic(ctx, "b", 1)
 	require.NoError(t, err, "a counts once")
 	_, err = r.Topic(ctx, "c", 1)
-	require.ErrorIs(t, err, api.ErrQuota)
+	require.ErrorIs(t, err, outcome.ErrQuota)
 	require.Equal(t, []string{"create topic c: refused"}, r.notes)
 	other() // it failed: nothing was written
 	done()
@@ -99,7 +100,7 @@ func TestThePaceOfAUser(t *testing.T) {
 			for i := range 616 {
 				done, err := r.Topic(as(t, who), fmt.Sprint(who.User, i), 1)
 				if err != nil {
-					require.ErrorIs(t, err, api.ErrRateLimited)
+					require.ErrorIs(t, err, outcome.ErrRateLimited)
 					require.ErrorContains(t, err, "user "+who.User+" has created 100 topics within seconds, and may create 5 a second now")
 					continue
 				}
@@ -166,10 +167,10 @@ func TestChannelsOfATopic(t *testing.T) {
 	require.False(t, isFirst)
 	first()
 	_, _, err = r.Channel(ctx, "a", "y")
-	require.ErrorIs(t, err, api.ErrQuota, "the second caller creates x")
+	require.ErrorIs(t, err, outcome.ErrQuota, "the second caller creates x")
 	second()
 	_, _, err = r.Channel(ctx, "a", "y")
 	require.NoError(t, err)
 	require.NoError(t, r.Ephemeral([]string{"x", "e#ephemeral"}, "e#ephemeral"), "it is there")
-	require.ErrorIs(t, r.Ephemeral([]string{"x", "e#ephemeral"}, "f#ephemeral"), api.ErrQuota)
+	require.ErrorIs(t, r.Ephemeral([]string{"x", "e#ephemeral"}, "f#ephemeral"), outcome.ErrQuota)
 }
