@@ -57,7 +57,7 @@ func (t *topics) tryTrash(ctx context.Context, name string, state metadata.Topic
 	return ok, err
 }
 
-// undelete restores a topic from the trash: the one with the id, or the last deleted one of the name. outcome.ErrConflict:
+// undelete restores a topic from the trash: the one with the id, or the last deleted one of the name. ErrConflict:
 // another topic has the name, or the topic is being removed permanently. It returns when the catalog has the topic.
 func (t *topics) undelete(ctx context.Context, op api.UndeleteTopic) error {
 	unlock, err := lock(ctx, t.locks, op.Topic)

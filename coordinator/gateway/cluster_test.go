@@ -21,7 +21,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
-	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -362,7 +361,7 @@ func (b *broker) Changed() <-chan struct{} {
 func (b *broker) Flush() {}
 
 func (b *broker) AskSettle(context.Context, calls.SettleRequest) (calls.SettleReply, error) {
-	return calls.SettleReply{}, outcome.ErrUnavailable
+	return calls.SettleReply{}, api.ErrUnavailable
 }
 
 func (b *broker) Propose(p ident.Partition, d queue.Draft, c replica.Completer) {

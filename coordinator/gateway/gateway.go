@@ -335,7 +335,9 @@ func (g *Gateway) PeerDown(node ident.Node) {
 	for _, sub := range g.subs.list() {
 		sub.detach(node)
 	}
-	g.server.peerDown(node)
+	if rs := g.server.known(node); rs != nil {
+		rs.disconnect()
+	}
 	g.wake()
 }
 

@@ -178,7 +178,7 @@ func (s *subscription) handle(id api.MessageID, v wire.Verb) error {
 	})
 }
 
-// at calls do with the partition and the sequence of a message, under the lock. outcome.ErrNotInFlight: this subscription
+// at calls do with the partition and the sequence of a message, under the lock. ErrNotInFlight: this subscription
 // does not have the partition.
 func (s *subscription) at(id api.MessageID, do func(h *partitionSubscription, seq ident.Sequence) error) error {
 	place, ok := api.ParseMessageID(id)
