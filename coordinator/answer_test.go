@@ -16,7 +16,7 @@ type answerFunc func(api.PutResult)
 
 func (f answerFunc) Answer(r api.PutResult) { f(r) }
 
-// TestAnsweredPutIsSeen: a producer that has its OK looks at the topic at once. The committed
+// TestAnsweredPutIsSeen: a producer reads the topic right after its OK. The committed
 // end that the leader shows includes the put, and the statistics count its bytes.
 func TestAnsweredPutIsSeen(t *testing.T) {
 	t.Parallel()

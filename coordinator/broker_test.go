@@ -419,7 +419,7 @@ func TestSnapshotOfARunningBrokerIsANewMember(t *testing.T) {
 	})
 }
 
-// TestTwoProcessesOfOneBroker: the later one stays; they do not take the registration from each other for ever.
+// TestTwoProcessesOfOneBroker: the later one keeps the registration; they do not take it from each other endlessly.
 func TestTwoProcessesOfOneBroker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -308,7 +308,7 @@ func TestChannelIsMadeWhileItIsDeleted(t *testing.T) {
 			done.Go(func() { c.do("n2", "channel.delete", "orders", channel, nil) })
 			for n, name := range all {
 				done.Go(func() {
-					for range 1 + (i+n)%3 { // some look for it until it is gone, and further
+					for range 1 + (i+n)%3 { // some continue after it is gone
 						c.do(name, "channel.create", "orders", channel, nil)
 					}
 				})

@@ -15,7 +15,7 @@ import (
 )
 
 // TestTombstonesOfDeletedTopicsGo: without collection each deleted topic would leave a tombstone
-// for ever. While a broker is away the tombstones stay: they allow it to trash its replicas.
+// permanently. While a broker is away the tombstones stay: they allow it to trash its replicas.
 func TestTombstonesOfDeletedTopicsGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -68,7 +68,7 @@ func (b *Broker) makeComponents() dispatch.Components {
 		LowSpace: b.work.Space.Low, Hangs: watchdog{b}.hangs, Unanswered: b.rpc.Unanswered, Unheard: b.contact.Unheard,
 		Context: b.tasks.Context(),
 	})
-	core := &core{Broker: b, Engine: b.engine}
+	core := &core{Broker: b, Engine: b.engine, Directory: b.directory}
 	b.Gateway = gateway.New(core, b.rpc, b.o.Gateway)
 	b.replicas = replicas.New(replicas.Options{
 		Self: b.self, Incarnation: b.session.Newest, Engine: b.engine, Store: b.store, Catalog: b.catalog,
@@ -122,14 +122,13 @@ func (b *Broker) drive() {
 type core struct {
 	*Broker
 	*engine.Engine
+	*query.Directory
 	*admin.Channels // nil until makeComponents has made them
 }
 
 func (c *core) Topic(name string) (metadata.TopicState, bool) { return c.catalog.Topic(name) }
 
 func (c *core) EnsureTopic(ctx context.Context, name string) error { return c.Admin.Ensure(ctx, name) }
-
-func (c *core) Leader(p ident.Partition) (gateway.Leadership, bool) { return c.directory.Leader(p) }
 
 func (c *core) Leads(id ident.Partition) bool {
 	p, ok := c.engine.Partition(id)

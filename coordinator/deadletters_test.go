@@ -148,7 +148,7 @@ func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
 		c.counts("orders", "billing", 0, 0, 0)
 
 		look := c.subscribe("n3", "dead", "look", 1)
-		require.NoError(t, c.put("n1", "dead", "another")) // look may have come too late for poison
+		require.NoError(t, c.put("n1", "dead", "another")) // the pass may have come too late for poison
 		look.finish(look.next())
 		n, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
 		require.NoError(t, err)

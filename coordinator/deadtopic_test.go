@@ -85,7 +85,7 @@ func TestDeadLettersThatCannotGoAreLoggedOnce(t *testing.T) {
 	})
 }
 
-// TestAPutWaitsForNoDeletedTopic: a put waits for the leader of a topic that is deleted meanwhile. It
+// TestAPutWaitsForNoDeletedTopic: a put waits for the leader of a topic, and the topic is deleted. It
 // is answered then, and not at the put limit.
 func TestAPutWaitsForNoDeletedTopic(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ func (h hookedMeta) Get(ctx context.Context, key string) (metadata.Entry, error)
 }
 
 // TestDeleteOfAChannelIsRepeated: nsqadmin posts a delete to every broker that
-// lists the topic. A channel that was recreated meanwhile is deleted.
+// lists the topic. A channel that has been recreated is deleted.
 func TestDeleteOfAChannelIsRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestUnpausedChannelStaysUnpaused(t *testing.T) {
 				other = n
 			}
 		}
-		c.kill(behind) // it knows nothing of what was placed
+		c.kill(behind) // it has not received what was placed
 		c.restart(behind)
 		c.whole("orders")
 		c.sessions[behind].Cut() // its etcd member is behind

@@ -29,16 +29,6 @@
 //
 // # Goroutines
 //
-// All but those of the components are in one group, which Close ends and waits for (drive):
-//
-//	watch         1, applies the metadata
-//	registration  1, waits for its loss; 2 more maintain the boot counters
-//	clock         2, what is due in channels; near deadlines (engine)
-//	contact       1, asks the metadata (session)
-//	unreachable   1, publishes the brokers that a leader cannot reach (liveness)
-//	watchdog      1, gives up leaderships while the disk or a core loop does not make progress
-//	store         1, waits for an error that stops it
-//	durability    1, has the store sync as the topics here require (replicas)
-//	maintenance   1 for each kind of work
-//	controller    1, idle unless this broker is elected
+// All but those of the components are in one group, which Close ends and waits for: drive starts them, maintenance has one
+// for each kind of work.
 package coordinator

@@ -82,7 +82,7 @@ func TestBrokerHonoursTheTopicsDurability(t *testing.T) {
 }
 
 // TestDurabilityOfATopic: brokers that sync nothing by default sync everything once a topic
-// requires it, created or changed, and no more when none does.
+// requires it, created or changed, and no longer when no topic does.
 func TestDurabilityOfATopic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

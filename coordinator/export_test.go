@@ -10,7 +10,7 @@ import (
 
 // The methods of this file let tests use a broker as its gateway does (core).
 
-func (b *Broker) core() *core { return &core{b, b.engine, b.Admin.Channels} }
+func (b *Broker) core() *core { return &core{b, b.engine, b.directory, b.Admin.Channels} }
 
 // Topic finds a topic.
 func (b *Broker) Topic(name string) (metadata.TopicState, bool) { return b.core().Topic(name) }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFailedSyncOfTheLeaderIsAChangeOfLeader: the store of a leader stops for good at its first failed sync; the others
+// TestFailedSyncOfTheLeaderIsAChangeOfLeader: the store of a leader stops permanently at its first failed sync; the others
 // do not wait for its session to run out, and the failed broker, restarted, has everything.
 func TestFailedSyncOfTheLeaderIsAChangeOfLeader(t *testing.T) {
 	t.Parallel()

@@ -61,8 +61,9 @@ func (c console) Faults() api.FaultSample {
 	}
 }
 
-// Owed is how long replicas on each other broker have owed this leader an acknowledgement: the longest of its partitions.
-func (c console) Owed() map[ident.Node]time.Duration { return c.Replication().Owes }
+// FollowerLag is how long replicas on each other broker have owed this leader an acknowledgement: the longest of its
+// partitions.
+func (c console) FollowerLag() map[ident.Node]time.Duration { return c.Replication().LagTime }
 
 // Policy is the policy in a channel's key.
 func (c console) Policy(topic, channel string) (api.ChannelPolicy, error) {

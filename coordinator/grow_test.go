@@ -76,7 +76,7 @@ func TestTopicGrowsUnderLoad(t *testing.T) {
 
 // TestGrowthIsResumed: the broker that was asked loses the metadata after the new partitions
 // have their keys. The topic works as before; another broker continues, with the same number only.
-// A channel that comes meanwhile is there in the new partitions, one that goes is not.
+// A channel that is created during the growth exists in the new partitions, a deleted one does not.
 func TestGrowthIsResumed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 
 const (
 	idleAfter = 2 * time.Minute
-	// idleLate is the time of two looks of the controller, and of a deletion.
+	// idleLate is the time of two checks by the controller, and of a deletion.
 	idleLate = 45 * time.Second
 )
 
@@ -74,14 +74,14 @@ func TestIdleTopicsAreDeleted(t *testing.T) {
 		c.do("n1", "topic.pause", "paused", "", nil)
 		c.do("n1", "channel.pause", "pausedchannel", "drain", nil)
 		c.do("n1", "channel.policy", "other", "drain", map[string]string{"max_attempts": "7", "dead_letter_topic": "dead"})
-		dead := c.subscribe("n1", "dead", "archive", 1) // else the topic would be kept for a reason of its own
+		dead := c.subscribe("n1", "dead", "archive", 1) // else the topic would stay for another reason
 		dead.sub.Close(true)
 
 		time.Sleep(idleAfter - time.Second)
 		for _, topic := range []string{"unused", "drained"} {
 			require.True(t, c.has(topic), "%s goes before its time", topic)
 		}
-		use := func() { // shorter than the pause between two looks
+		use := func() { // shorter than the pause between two checks
 			require.NoError(t, c.put("n2", "put", "m"))
 			s := c.subscribe("n3", "subscribed", "drain", 1)
 			s.sub.Close(true)

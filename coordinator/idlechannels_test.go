@@ -79,7 +79,7 @@ func TestIdleChannelsAreDeleted(t *testing.T) {
 		c.do("n1", "channel.pause", "orders", "paused", nil)
 		consumer := c.subscribe("n3", "orders", "consumed", 1)
 		defer consumer.sub.Close(true)
-		use := func(channel string) { // shorter than the pause between two looks
+		use := func(channel string) { // shorter than the pause between two checks
 			c.subscribe("n2", "orders", channel, 1).sub.Close(true)
 		}
 

@@ -43,7 +43,7 @@ func TestLargestMaxBytesRefusesNothing(t *testing.T) {
 		c.do("n1", "channel.create", "orders", "drain", nil)
 		require.NoError(t, c.put("n1", "orders", "one"))
 		c.drain("n1", "orders", 1)
-		for began := time.Now(); time.Since(began) < 1500*time.Millisecond; { // retention looks every 500 ms
+		for began := time.Now(); time.Since(began) < 1500*time.Millisecond; { // retention runs every 500 ms
 			require.NoError(t, c.put("n1", "orders", "more"))
 			<-time.After(20 * time.Millisecond)
 		}

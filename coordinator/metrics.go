@@ -13,11 +13,57 @@ func (b *Broker) report() {
 	m := b.o.Metrics
 	m.Queues(b.Inspector.TopicMetrics)
 	b.reportReplication()
-	b.reportCluster()
-	b.reportDisk()
-	b.reportPeers()
 	m.Gauge("metadata_watch_delay_seconds", func() float64 { return b.delayed.delay().Seconds() })
 	m.Gauge("ready", func() float64 { return one(b.Directory.Ready() == nil) })
+	m.Source([]string{
+		"cluster_brokers", "cluster_brokers_registered", "cluster_partitions", "cluster_partitions_leaderless",
+		"cluster_partitions_under_replicated", "cluster_controller", "cluster_feature_level",
+	}, func(emit metrics.Emit) {
+		c := b.catalog.Census()
+		emit("cluster_brokers", float64(c.Brokers))
+		emit("cluster_brokers_registered", float64(c.Registered))
+		emit("cluster_partitions", float64(c.Partitions))
+		emit("cluster_partitions_leaderless", float64(c.Leaderless))
+		emit("cluster_partitions_under_replicated", float64(c.UnderReplicated))
+		emit("cluster_feature_level", float64(b.catalog.Cluster().Level))
+		if n := b.catalog.Controller(); n != "" {
+			emit("cluster_controller", 1, string(n))
+		}
+	})
+	m.Source([]string{
+		"trash_bytes", "disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached", "partitions_lacking_space",
+	}, func(emit metrics.Emit) {
+		emit("trash_bytes", float64(b.work.Space.TrashBytes()))
+		disk := b.Inspector.Disk()
+		if disk.FreeKnown {
+			emit("disk_free_bytes", float64(disk.FreeBytes))
+		}
+		emit("disk_data_bytes", float64(disk.DataBytes))
+		emit("disk_reserve_bytes", float64(b.o.Maintenance.MinFreeBytes))
+		emit("disk_reserve_reached", one(b.work.Space.Low(b.self)))
+		emit("partitions_lacking_space", float64(b.work.Space.Lacking()))
+	})
+	m.Source([]string{
+		"rpc_up", "rpc_queue_bytes", "rpc_sent_bytes_total", "rpc_received_bytes_total", "rpc_frames_refused_total",
+		"rpc_connections", "rpc_handshakes", "rpc_refused_connections_total", "rpc_corrupt_connections_total",
+	}, func(emit metrics.Emit) {
+		for _, p := range b.rpc.Traffic() {
+			n := string(p.Node)
+			emit("rpc_up", one(p.Up), n)
+			emit("rpc_queue_bytes", float64(p.Queued), n)
+			emit("rpc_sent_bytes_total", float64(p.Sent), n)
+			emit("rpc_received_bytes_total", float64(p.Received), n)
+		}
+		c, dropped := b.rpc.Counters(), uint64(0)
+		for _, d := range c.Dropped {
+			dropped += d
+		}
+		emit("rpc_frames_refused_total", float64(dropped))
+		emit("rpc_connections", float64(c.Accepted.Admitted))
+		emit("rpc_handshakes", float64(c.Accepted.Waiting))
+		emit("rpc_refused_connections_total", float64(c.Accepted.Displaced+c.Accepted.Refused))
+		emit("rpc_corrupt_connections_total", float64(c.Corrupt))
+	})
 }
 
 func one(is bool) float64 {
@@ -55,67 +101,9 @@ func (b *Broker) reportReplication() {
 		emit("partitions_below_min_in_sync", float64(r.BelowMin))
 		emit("partitions_single_copy", float64(r.SingleCopy))
 		emit("puts_pending_bytes", float64(r.PendingBytes))
-		for n, bytes := range r.Behind {
+		for n, bytes := range r.LagBytes {
 			emit("follower_lag_bytes", float64(bytes), string(n))
-			emit("follower_lag_seconds", r.Owes[n].Seconds(), string(n))
+			emit("follower_lag_seconds", r.LagTime[n].Seconds(), string(n))
 		}
-	})
-}
-
-func (b *Broker) reportCluster() {
-	b.o.Metrics.Source([]string{
-		"cluster_brokers", "cluster_brokers_registered", "cluster_partitions", "cluster_partitions_leaderless",
-		"cluster_partitions_under_replicated", "cluster_controller", "cluster_feature_level",
-	}, func(emit metrics.Emit) {
-		c := b.catalog.Census()
-		emit("cluster_brokers", float64(c.Brokers))
-		emit("cluster_brokers_registered", float64(c.Registered))
-		emit("cluster_partitions", float64(c.Partitions))
-		emit("cluster_partitions_leaderless", float64(c.Leaderless))
-		emit("cluster_partitions_under_replicated", float64(c.UnderReplicated))
-		emit("cluster_feature_level", float64(b.catalog.Cluster().Level))
-		if n := b.catalog.Controller(); n != "" {
-			emit("cluster_controller", 1, string(n))
-		}
-	})
-}
-
-func (b *Broker) reportDisk() {
-	b.o.Metrics.Source([]string{
-		"trash_bytes", "disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached", "partitions_lacking_space",
-	}, func(emit metrics.Emit) {
-		emit("trash_bytes", float64(b.work.Space.TrashBytes()))
-		disk := b.Inspector.Disk()
-		if disk.FreeKnown {
-			emit("disk_free_bytes", float64(disk.FreeBytes))
-		}
-		emit("disk_data_bytes", float64(disk.DataBytes))
-		emit("disk_reserve_bytes", float64(b.o.Maintenance.MinFreeBytes))
-		emit("disk_reserve_reached", one(b.work.Space.Low(b.self)))
-		emit("partitions_lacking_space", float64(b.work.Space.Lacking()))
-	})
-}
-
-func (b *Broker) reportPeers() {
-	b.o.Metrics.Source([]string{
-		"rpc_up", "rpc_queue_bytes", "rpc_sent_bytes_total", "rpc_received_bytes_total", "rpc_frames_refused_total",
-		"rpc_connections", "rpc_handshakes", "rpc_refused_connections_total", "rpc_corrupt_connections_total",
-	}, func(emit metrics.Emit) {
-		for _, p := range b.rpc.Traffic() {
-			n := string(p.Node)
-			emit("rpc_up", one(p.Up), n)
-			emit("rpc_queue_bytes", float64(p.Queued), n)
-			emit("rpc_sent_bytes_total", float64(p.Sent), n)
-			emit("rpc_received_bytes_total", float64(p.Received), n)
-		}
-		c, dropped := b.rpc.Counters(), uint64(0)
-		for _, d := range c.Dropped {
-			dropped += d
-		}
-		emit("rpc_frames_refused_total", float64(dropped))
-		emit("rpc_connections", float64(c.Accepted.Admitted))
-		emit("rpc_handshakes", float64(c.Accepted.Waiting))
-		emit("rpc_refused_connections_total", float64(c.Accepted.Displaced+c.Accepted.Refused))
-		emit("rpc_corrupt_connections_total", float64(c.Corrupt))
 	})
 }

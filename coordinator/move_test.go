@@ -315,7 +315,7 @@ func (c *cluster) moveByHand(p ident.Partition, from string) {
 }
 
 // away reports whether a key is that of a partition whose replica, on the broker
-// that leads it no more, has gone elsewhere.
+// that no longer leads it, is elsewhere.
 func away(ctx context.Context, s metadata.Store, key, broker string) bool {
 	if !strings.Contains(key, "/partitions/") {
 		return false

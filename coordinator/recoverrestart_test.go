@@ -101,7 +101,7 @@ func TestRecoveryBesideAMemberThatComesBack(t *testing.T) {
 }
 
 // TestRecoveryBesideAChange: the transaction holds only if nothing that the decision rests
-// on has changed. The operator looks again, and may recover then.
+// on has changed. The operator asks again, and may then recover.
 func TestRecoveryBesideAChange(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *lostSet){

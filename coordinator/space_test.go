@@ -305,7 +305,7 @@ func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
 	})
 }
 
-// TestFullDiskHealsWhilePutsContinue: consumers have finished most of the newest files, and publishing goes on at the other
+// TestFullDiskHealsWhilePutsContinue: consumers have finished most of the newest files, and publishing continues at the other
 // brokers, so no log is ever finished to its end.
 func TestFullDiskHealsWhilePutsContinue(t *testing.T) {
 	t.Parallel()

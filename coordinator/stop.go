@@ -42,28 +42,23 @@ func (b *Broker) TransferLeadership(ctx context.Context) {
 	defer stall.Stop()
 	least := math.MaxInt
 	_ = b.catalog.Await(ctx, func() bool {
-		left := b.transferAll()
+		left := 0 // the transfers that have been started, and are not done
+		for _, p := range b.engine.Partitions() {
+			v := p.View()
+			if v.Leader != b.self || !leads(v) {
+				continue
+			}
+			if to, ok := b.transferTarget(v); ok {
+				left++
+				p.TransferLeadership(to)
+			}
+		}
 		if left < least {
 			least = left
 			stall.Reset(transferStall)
 		}
 		return left == 0
 	})
-}
-
-// transferAll starts the transfer of each partition that is led here and has a target, and returns their number.
-func (b *Broker) transferAll() (left int) {
-	for _, p := range b.engine.Partitions() {
-		v := p.View()
-		if v.Leader != b.self || !leads(v) {
-			continue
-		}
-		if to, ok := b.transferTarget(v); ok {
-			left++
-			p.TransferLeadership(to)
-		}
-	}
-	return left
 }
 
 // transferTarget is another live in-sync member; a drained one only if there is no other.

@@ -13,8 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// watch applies every change of the metadata and notifies the components and the machines. It alone judges leaders. Started by
-// drive, ends with the broker.
+// watch applies every change of the metadata and notifies the components and the machines. It alone judges leaders.
 func (b *Broker) watch(ctx context.Context) {
 	changes := b.o.Meta.Watch(ctx, b.keys.Root())
 	retry := time.NewTicker(replicas.RetryEvery)
@@ -78,7 +77,7 @@ func (b *Broker) metadataChanged(ch metadata.Change) {
 }
 
 // runRegistration waits for the loss of the registration, ends the leaderships of the machines, and registers again. The
-// machines receive the new incarnation from the watch. Started by drive, ends with the broker.
+// machines receive the new incarnation from the watch.
 func (b *Broker) runRegistration(ctx context.Context) {
 	for {
 		select {

@@ -68,7 +68,7 @@ func TestBrokerReceivesChangesWhileItMakesReplicas(t *testing.T) {
 				if syncing.Add(1) == atOnce {
 					close(enough)
 				}
-				<-enough // one after the other would wait here for ever
+				<-enough // one after the other would block here
 			}
 			return nil
 		}})

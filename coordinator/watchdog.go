@@ -54,7 +54,7 @@ func (b watchdog) hangs(n ident.Node) bool {
 
 // runWatchdog lets others lead while a call to this broker's disk, or a pass of a core loop, neither succeeds nor fails: no
 // put is committed without it, and the registration of a process that answers does not expire. It takes no lock that a hung
-// disk or loop may hold. Started by drive, ends with the broker.
+// disk or loop may hold.
 func (b watchdog) runWatchdog(ctx context.Context) {
 	noted, renounced := stall{}, int64(0)
 	concurrency.Every(ctx, stalledEvery, func() {

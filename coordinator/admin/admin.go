@@ -118,7 +118,7 @@ func New(o Options) *Admin {
 	l := &leaders{directory: o.Directory, caller: o.Caller, catalog: o.Catalog, slots: make(chan struct{}, askers)}
 	locks, q := txn.NewKeyedLock(), quota.New(o.Limits, o.Catalog, o.Note)
 	a := &Admin{Quotas: q, records: r, directory: o.Directory, log: o.Log}
-	a.Channels = &Channels{records: r, leaders: l, locks: locks, quotas: q, pending: newPendingChannels(), created: newCreatedChannels()}
+	a.Channels = &Channels{records: r, leaders: l, locks: locks, quotas: q, pending: newPendingChannels(), created: &createdChannels{known: map[createdChannel]uint64{}}}
 	a.topics = &topics{records: r, o: o, channels: a.Channels, quotas: q, locks: locks, slots: make(chan struct{}, makers)}
 	a.Channels.topics = a.topics
 	a.Moves = moves.New(moves.Options{Store: o.Store, Keys: o.Keys, Catalog: o.Catalog, Snapshot: o.Snapshot, Low: o.Low})
@@ -130,7 +130,7 @@ func New(o Options) *Admin {
 
 // Do carries out an administrative operation (api.Admin).
 func (a *Admin) Do(ctx context.Context, op api.Operation) error {
-	switch op := op.(type) { // the time of these depends on the number of partitions
+	switch op := op.(type) { // their time depends on the number of partitions
 	case api.CreateTopic:
 		return a.topics.createExplicitly(ctx, op)
 	case api.SetPartitions:

@@ -185,7 +185,7 @@ func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t me
 // dropKey removes the key. A topic that loses its last channel has no first one: the next begins with the messages that
 // the topic retained. grown: the topic has new partitions, whose leaders may have the channel too, so the key stays.
 func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked metadata.TopicState, id uint64) (t metadata.TopicState, grown bool, err error) {
-	unlock, err := c.lockKeys(ctx, topic)
+	unlock, err := lock(ctx, c.locks, "channels of "+topic)
 	if err != nil {
 		return t, false, err
 	}

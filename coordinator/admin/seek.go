@@ -19,7 +19,7 @@ import (
 )
 
 // seek moves a channel in all partitions, or in one, to a place (api.ParsePlace). It returns the effect in messages.
-// With DryRun nothing moves. A sequence beyond the end of one of these partitions is refused before the channel is
+// With DryRun nothing moves. A sequence beyond the end of one of the partitions is refused before the channel is
 // moved in any.
 func (c *Channels) seek(ctx context.Context, op api.SeekChannel) (r api.SeekResult, err error) {
 	t, ok := c.catalog.Topic(op.Topic)

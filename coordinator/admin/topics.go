@@ -126,7 +126,12 @@ func (t *topics) makeAs(ctx context.Context, s metadata.TopicState, op api.Creat
 		if err != nil {
 			return err
 		}
-		if err = t.confirm(ctx, op); !errors.Is(err, outcome.ErrTopicNotFound) {
+		err = t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
+			err := conflict(s, op)
+			s.DeletedAtMS = 0 // its next deletion is not a repeat by nsqadmin
+			return s, err
+		})
+		if !errors.Is(err, outcome.ErrTopicNotFound) {
 			return err
 		}
 		// It has been deleted: it is created when the catalog has the deletion.
@@ -297,13 +302,4 @@ func conflict(t metadata.TopicState, op api.CreateTopic) error {
 	}
 	return fmt.Errorf("%w: topic %s has %s, not %s; nothing was changed (/v1/topic/set or nsqctl topic set changes limits and the durability, /v1/topic/replication replication_factor and min_in_sync, /v1/topic/partitions raises partitions)",
 		outcome.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
-}
-
-// confirm compares an existing topic with the request. Its next deletion is not a repeat by nsqadmin.
-func (t *topics) confirm(ctx context.Context, op api.CreateTopic) error {
-	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
-		err := conflict(s, op)
-		s.DeletedAtMS = 0
-		return s, err
-	})
 }

@@ -339,7 +339,7 @@ func TestPullStopsAtLargeMessages(t *testing.T) {
 }
 
 // TestAClientThatCollectsGetsItsRDY: it finishes nothing before it holds RDY messages,
-// one of which is of a partition that has no more.
+// one of which is of a partition that is empty then.
 func TestAClientThatCollectsGetsItsRDY(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1", "n1", "n3")

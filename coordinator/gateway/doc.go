@@ -6,11 +6,6 @@
 // stored" is given only if no attempt of a put can have been written. Package outcome has the table of the answers,
 // package wire the frames between the gateways of two brokers.
 //
-// # A put
-//
-// publish.go chooses the partition and adds the put to its putQueue. From then on the queue has the put: it sends the
-// put to the leader (pump), judges the outcome (complete), retries, and answers.
-//
 // # Invariants
 //
 //  1. Publish never blocks. Each Answerer is called exactly once, at the latest after the put limit, also at Close.

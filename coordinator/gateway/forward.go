@@ -7,7 +7,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/lockstepmq/lockstep/rpc"
 )
 
 // forwarded is a put of another broker's client, proposed here.
@@ -28,27 +27,11 @@ func (f *forwarded) Complete(c replica.Completion) {
 	if c.Outcome == replica.NotLeader {
 		if to, ok := f.gateway.core.Leader(f.record.Partition); ok && to.Epoch > f.record.Epoch {
 			h = &wire.Hint{
-				Topic: uint64(f.record.Partition.Topic), Partition: f.record.Partition.Number,
-				Node: string(to.Node), Incarnation: int64(to.Incarnation), Epoch: uint64(to.Epoch),
+				Topic: f.record.Partition.Topic, Partition: f.record.Partition.Number, Node: to.Node, Incarnation: to.Incarnation, Epoch: to.Epoch,
 			}
 		}
 	}
 	f.gateway.out.reply(f.from, r, h, f.gateway.proposed.Leave())
-}
-
-// handleForward handles puts to propose here, or answers to forwarded puts.
-func (g *Gateway) handleForward(from ident.Node, f rpc.Received) error {
-	var h wire.Header
-	if err := h.Decode(f.Header); err != nil {
-		return fmt.Errorf("forward header: %w", err)
-	}
-	switch h.Kind {
-	case wire.FramePuts:
-		return g.proposeAll(from, f.Payload, h.Count)
-	case wire.FrameReplies:
-		return g.takeReplies(h, f.Payload)
-	}
-	return fmt.Errorf("%w: forward kind %d", wire.ErrFrame, h.Kind)
 }
 
 // proposeAll proposes the puts of one frame in order. Each is decoded as a check, because a batch that followers must
@@ -98,9 +81,8 @@ func (g *Gateway) takeReplies(h wire.Header, payload []byte) error {
 		return err
 	}
 	for _, h := range h.Hints {
-		id := ident.Partition{Topic: ident.TopicID(h.Topic), Number: h.Partition}
-		if q := g.knownQueue(id); q != nil {
-			q.setHint(Leadership{Node: ident.Node(h.Node), Incarnation: ident.Incarnation(h.Incarnation), Epoch: ident.Epoch(h.Epoch)})
+		if q := g.knownQueue(ident.Partition{Topic: h.Topic, Number: h.Partition}); q != nil {
+			q.setHint(Leadership{Node: h.Node, Incarnation: h.Incarnation, Epoch: h.Epoch})
 		}
 	}
 	for ; len(records) > 0; records = records[wire.ReplySize:] {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -278,17 +280,51 @@ func (g *Gateway) drop(q *putQueue) {
 // HandleFrame handles a frame of ClassForward or ClassRelay. It is called on the peer's reader goroutine, in order, and
 // does not block.
 func (g *Gateway) HandleFrame(from ident.Node, _ ident.Incarnation, f rpc.Received) {
-	var err error
-	switch f.Class {
-	case rpc.ClassForward:
-		err = g.handleForward(from, f)
-	case rpc.ClassRelay:
-		err = g.handleRelay(from, f)
-	default:
-		return
+	var h wire.Header
+	err := h.Decode(f.Header)
+	if err == nil {
+		err = g.handle(from, f.Class, h, f.Payload)
 	}
 	if err != nil {
 		g.o.Log.WithError(err).WithField("node", from).Warn("frame of a peer dropped: it cannot be decoded")
+	}
+}
+
+// handle handles a frame about puts, or about streams: of the peer's subscriptions here, or of this broker's
+// subscriptions there.
+func (g *Gateway) handle(from ident.Node, class rpc.Class, h wire.Header, payload []byte) error {
+	switch forward := class == rpc.ClassForward; {
+	case forward && h.Kind == wire.FramePuts:
+		return g.proposeAll(from, payload, h.Count)
+	case forward && h.Kind == wire.FrameReplies:
+		return g.takeReplies(h, payload)
+	case !forward && h.Kind == wire.FrameDeliver:
+		g.o.Metrics.Add(metrics.MessagesRelayed, h.Count)
+		return g.subs.deliver(payload, h.Count)
+	case !forward && (h.Kind == wire.FrameOpen || h.Kind == wire.FrameVerbs):
+		list, err := wire.DecodeVerbs(payload, h.Count)
+		switch {
+		case err != nil:
+			return err
+		case h.Kind == wire.FrameVerbs:
+			g.handleVerbs(from, list)
+		case h.Open == nil || len(h.Open.TopicName) > wire.MaxName || len(h.Open.Channel) > wire.MaxName:
+			return fmt.Errorf("%w: opening", wire.ErrFrame)
+		default:
+			g.server.open(from, h.Open, list)
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: kind %d in class %d", wire.ErrFrame, h.Kind, class)
+}
+
+func (g *Gateway) handleVerbs(from ident.Node, list []wire.Verb) {
+	for _, v := range list {
+		if v.Kind >= wire.VerbRevoked {
+			g.subs.handle(v)
+		} else {
+			g.server.handle(from, v)
+		}
 	}
 }
 
@@ -301,7 +337,9 @@ func (g *Gateway) PeerDown(node ident.Node) {
 	for _, sub := range g.subs.list() {
 		sub.detach(node)
 	}
-	g.server.peerDown(node)
+	if rs := g.server.known(node); rs != nil {
+		rs.disconnect()
+	}
 	g.wake()
 }
 

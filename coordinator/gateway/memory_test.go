@@ -43,8 +43,8 @@ func held(subs []api.Subscription) (bytes int) {
 	return bytes
 }
 
-// TestUnreadMessagesShareMemory: clients that read nothing, at a broker that does not lead, hold the share of their user and
-// no more. The leader stops sending, another user's client is served, and when they read they get everything.
+// TestUnreadMessagesShareMemory: clients that read nothing, at a broker that does not lead, hold at most the share of their
+// user. The leader stops sending, another user's client is served, and when they read they get everything.
 func TestUnreadMessagesShareMemory(t *testing.T) {
 	const mib, clients, messages = 1 << 20, 40, 100
 	for _, size := range []int{60 << 10, 300} {

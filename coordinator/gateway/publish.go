@@ -212,7 +212,7 @@ func partitionOf(key []byte, partitions int) int {
 
 // publishApart publishes a put of several messages, each of which belongs to the partition of its own identity: in
 // another partition a repeat of it, alone or in another put, would not be recognised. So the put becomes one for each
-// of these partitions. Each is stored as a whole or not at all, and the answer waits for all.
+// of those partitions. Each is stored as a whole or not at all, and the answer waits for all.
 func (g *Gateway) publishApart(topic string, t metadata.TopicState, d queue.Draft, a api.Answerer) error {
 	s := &several{answerer: a, of: make([]int, 0, d.Count)}
 	var numbers []int // of the partitions

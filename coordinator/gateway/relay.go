@@ -1,53 +1,13 @@
 package gateway
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/observe/metrics"
-	"github.com/lockstepmq/lockstep/rpc"
 )
-
-// handleRelay handles a frame about streams, of the peer's subscriptions here or of this broker's subscriptions there.
-func (g *Gateway) handleRelay(from ident.Node, f rpc.Received) error {
-	var h wire.Header
-	if err := h.Decode(f.Header); err != nil {
-		return fmt.Errorf("relay header: %w", err)
-	}
-	switch h.Kind {
-	case wire.FrameDeliver:
-		g.o.Metrics.Add(metrics.MessagesRelayed, h.Count)
-		return g.subs.deliver(f.Payload, h.Count)
-	case wire.FrameOpen:
-		held, err := wire.DecodeVerbs(f.Payload, h.Count)
-		if err != nil {
-			return err
-		}
-		if h.Open == nil || len(h.Open.TopicName) > wire.MaxName || len(h.Open.Channel) > wire.MaxName {
-			return fmt.Errorf("%w: opening", wire.ErrFrame)
-		}
-		g.server.open(from, h.Open, held)
-		return nil
-	case wire.FrameVerbs:
-		list, err := wire.DecodeVerbs(f.Payload, h.Count)
-		if err != nil {
-			return err
-		}
-		for _, v := range list {
-			if v.Kind >= wire.VerbRevoked {
-				g.subs.handle(v)
-			} else {
-				g.server.handle(from, v)
-			}
-		}
-		return nil
-	}
-	return fmt.Errorf("%w: relay kind %d", wire.ErrFrame, h.Kind)
-}
 
 // pieceBytes is the size of the pieces into which deliver copies small messages.
 const pieceBytes = 4 << 10

@@ -195,13 +195,6 @@ func returnVerb(v wire.Verb) wire.Verb {
 	return v
 }
 
-// peerDown disconnects the peer's streams. They stay for the reclaim time.
-func (r *relayServer) peerDown(node ident.Node) {
-	if rs := r.known(node); rs != nil {
-		rs.disconnect()
-	}
-}
-
 // runDue releases the messages that disconnected edges have not reclaimed in time, and ends streams whose edges are
 // silent: the close of a stream is lost if the edge counts this broker as down. It reports whether there are any
 // streams.
@@ -221,6 +214,11 @@ func (r *relayServer) close() {
 	}
 	r.wg.Wait()
 	for _, rs := range r.all() {
-		rs.dropAll()
+		rs.mu.Lock()
+		all := slices.Collect(maps.Keys(rs.mu.streams))
+		rs.mu.Unlock()
+		for _, id := range all {
+			rs.drop(id, wire.LeaveWithdrawn)
+		}
 	}
 }

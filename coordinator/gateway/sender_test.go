@@ -53,7 +53,7 @@ func TestFinishThatFindsNoConnection(t *testing.T) {
 			w.tick(100 * time.Millisecond)
 			held := s.Pull(5, nil)
 			require.Len(t, held, 5)
-			w.pipe("n2", "n1").set(!full, full) // nobody was told
+			w.pipe("n2", "n1").set(!full, full) // without a notification
 			for _, d := range held {
 				require.NoError(t, s.Finish(d.ID))
 			}
@@ -67,7 +67,7 @@ func TestFinishThatFindsNoConnection(t *testing.T) {
 	}
 }
 
-// TestFinishWhenTheLeaderHasJustGone: the channel here serves no more, and the
+// TestFinishWhenTheLeaderHasJustGone: the channel here no longer serves, and the
 // subscription is not detached from it yet.
 func TestFinishWhenTheLeaderHasJustGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -285,15 +284,6 @@ func (rs *relaySession) remove(id uint64) *stream {
 	s := rs.mu.streams[id]
 	delete(rs.mu.streams, id)
 	return s
-}
-
-func (rs *relaySession) dropAll() {
-	rs.mu.Lock()
-	all := slices.Collect(maps.Keys(rs.mu.streams))
-	rs.mu.Unlock()
-	for _, id := range all {
-		rs.drop(id, wire.LeaveWithdrawn)
-	}
 }
 
 // disconnect stops all streams. The messages of their clients stay in flight for the reclaim time.

@@ -16,8 +16,8 @@ import (
 
 const (
 	maxCredit = 1 << 16 // deliveries in flight of one stream, however large RDY is
-	// refusals bounds the late refusals that wait for the connection. Further ones are dropped: a redelivery tells the client
-	// the same.
+	// refusals bounds the late refusals that wait for the connection. Further ones are dropped: the client
+	// sees the redelivery.
 	refusals     = 64
 	sweepGrace   = time.Second           // after its timeout a delivery is forgotten here, if the leader did not revoke it
 	touchPause   = 10 * time.Millisecond // between two touches of a message that are sent to its leader
@@ -236,11 +236,11 @@ func (s *subscription) SetReady(n int) {
 func (s *subscription) Close(requeue bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	how := wire.LeaveHeld
 	if requeue {
-		s.closeLocked(wire.LeaveRequeued)
-	} else {
-		s.closeLocked(wire.LeaveHeld)
+		how = wire.LeaveRequeued
 	}
+	s.closeLocked(how)
 }
 
 func (s *subscription) Withdraw() {

@@ -84,7 +84,7 @@ func TestALetterOfAReusedSequenceIsNoRepeat(t *testing.T) {
 }
 
 // TestPartitionsAreMovedOneAtATime: dead letters that are noted while messages of the partition are being moved wait
-// for the next look. A partition that does not lead is left to its leader.
+// for the next pass. A partition that does not lead is left to its leader.
 func TestPartitionsAreMovedOneAtATime(t *testing.T) {
 	r := enginetest.New(t, nsqd.Options{})
 	d := newDeadLetters(&Broker{Log: r.Log})

@@ -1,8 +1,12 @@
 package maintenance
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,8 +14,10 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc/calls"
@@ -182,4 +188,187 @@ func (i *idleDeleter) topicIdle(s metadata.TopicState, answers idleAnswers) bool
 		}
 	}
 	return true
+}
+
+// idleDeleteTimeout bounds the deletion of an idle channel: all leaders of its topic take part.
+const idleDeleteTimeout = 5 * time.Second
+
+// channelKey names a channel of a topic, and no other channel that had its name.
+type channelKey struct {
+	topic   ident.TopicID
+	channel string
+	id      uint64
+}
+
+// announcement is a channel that will be deleted.
+type announcement struct {
+	topic string
+	idle  time.Duration // the option of the topic
+	at    time.Time
+}
+
+// idleCandidate is a channel that is deleted when nothing uses it.
+type idleCandidate struct {
+	name    string // of the topic
+	topic   metadata.TopicState
+	channel string
+	state   metadata.ChannelState
+}
+
+func (c idleCandidate) key() channelKey { return channelKey{c.topic.ID, c.channel, c.state.ID} }
+
+func (c idleCandidate) path() string { return c.name + "/" + c.channel }
+
+// prune removes the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has the option.
+func (i *idleDeleter) prune(fence metadata.Compare, list []idleCandidate) {
+	there := map[channelKey]bool{}
+	for _, c := range list {
+		there[c.key()] = true
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.tenure != fence.Create {
+		i.tenure = fence.Create
+		clear(i.announced)
+	}
+	for key := range i.announced {
+		if !there[key] {
+			delete(i.announced, key)
+		}
+	}
+}
+
+// channelCandidates are the channels that are deleted when idle, of one topic or of all (0). A channel of a dead-letter topic
+// is never idle: its messages wait for an operator.
+func (i *idleDeleter) channelCandidates(of ident.TopicID) (list []idleCandidate) {
+	if i.DeleteGrace <= 0 {
+		return nil
+	}
+	for name, t := range i.topicsWith(func(o metadata.TopicOptions) bool { return o.ChannelIdleMS > 0 }) {
+		if of != 0 && t.ID != of {
+			continue
+		}
+		for channel, c := range i.Catalog.Channels(t.ID) {
+			list = append(list, idleCandidate{name, t, channel, c})
+		}
+	}
+	slices.SortFunc(list, func(a, b idleCandidate) int { return cmp.Compare(a.path(), b.path()) })
+	return list
+}
+
+// judge announces a channel, ends its announcement, or deletes it.
+func (i *idleDeleter) judge(ctx context.Context, fence metadata.Compare, c idleCandidate, answers idleAnswers) error {
+	if c.state.Deleting { // a deletion was interrupted
+		return i.delete(ctx, fence, c)
+	}
+	i.mu.Lock()
+	a, announced := i.announced[c.key()]
+	i.mu.Unlock()
+	idle, known := i.channelIdle(c, answers)
+	switch {
+	case !known: // a leader has not answered
+	case announced && (idle == 0 || idle < time.Since(a.at)):
+		i.end(c)
+	case idle > 0 && !announced:
+		i.announce(c, idle)
+	case announced && time.Since(a.at) >= i.DeleteGrace:
+		return i.removeChannel(ctx, fence, c, a)
+	}
+	return nil
+}
+
+// channelIdle is how long nothing has used a channel, as reported by the current leaders of all partitions; 0: less than the
+// time in the option, or it is in use. known is false if one of them did not answer.
+func (i *idleDeleter) channelIdle(c idleCandidate, answers idleAnswers) (idle time.Duration, known bool) {
+	for n := range c.topic.Span() {
+		id := c.topic.Partition(n)
+		p, ok := i.Catalog.Partition(id)
+		if !ok || !answers.answered[p.Leader] {
+			return 0, false
+		}
+		since := answers.channels[idleChannel{leaderOf{id, p.Leader, p.Epoch}, c.channel, c.state.ID}]
+		if n == 0 || since < idle {
+			idle = since
+		}
+	}
+	return idle, true
+}
+
+func (i *idleDeleter) announce(c idleCandidate, idle time.Duration) {
+	a := announcement{c.name, time.Duration(c.topic.Options.ChannelIdleMS) * time.Millisecond, time.Now()}
+	i.mu.Lock()
+	i.announced[c.key()] = a
+	i.mu.Unlock()
+	idle = idle.Round(time.Second)
+	text := fmt.Sprintf("channel %s will be deleted with its messages in %s: it has had no consumer and no operation for %s (channel_idle_after)", c.path(), i.DeleteGrace, idle)
+	i.note(c, "channel_idle", "degraded", text)
+	i.Log.WithFields(logrus.Fields{"topic": c.name, "channel": c.channel, "for": idle, "grace": i.DeleteGrace}).Warn("idle channel will be deleted with its messages after the grace period")
+}
+
+// end ends an announcement: the channel is in use, or has been.
+func (i *idleDeleter) end(c idleCandidate) {
+	i.mu.Lock()
+	delete(i.announced, c.key())
+	i.mu.Unlock()
+	text := fmt.Sprintf("channel %s stays: it was used, or has another leader", c.path())
+	i.note(c, "channel_stays", "healthy", text)
+	i.Log.WithField("topic", c.name).WithField("channel", c.channel).Info("channel is not deleted: it was used, or has another leader")
+}
+
+func (i *idleDeleter) note(c idleCandidate, code, state, text string) {
+	i.Events.Add(events.Event{Kind: events.Topic, Topic: c.name, ID: ident.Partition{Topic: c.topic.ID}, Code: code, State: state, Text: text, Broker: i.Self})
+}
+
+// removeChannel deletes a channel if its leaders report again that it is idle.
+func (i *idleDeleter) removeChannel(ctx context.Context, fence metadata.Compare, c idleCandidate, a announcement) error {
+	now := i.channelCandidates(c.topic.ID) // another deleted channel changes the topic's key
+	at := slices.IndexFunc(now, func(x idleCandidate) bool { return x.key() == c.key() && x.state.Revision == c.state.Revision })
+	if at < 0 {
+		return nil
+	}
+	c = now[at]
+	idle, known := i.channelIdle(c, i.ask(ctx, c.topic.ID))
+	if !known || idle == 0 || idle < time.Since(a.at) {
+		return nil
+	}
+	if err := i.delete(ctx, fence, c); err != nil {
+		return err
+	}
+	idle = idle.Round(time.Second)
+	text := fmt.Sprintf("channel %s was deleted: it had no consumer and no operation for %s", c.path(), idle)
+	i.note(c, "channel_deleted", "healthy", text)
+	i.Log.WithFields(logrus.Fields{"topic": c.name, "channel": c.channel, "for": idle}).Warn("idle channel deleted with its messages")
+	i.Metrics.Add(metrics.IdleChannels, 1)
+	return nil
+}
+
+func (i *idleDeleter) delete(ctx context.Context, fence metadata.Compare, c idleCandidate) error {
+	ctx, cancel := context.WithTimeout(ctx, idleDeleteTimeout)
+	defer cancel()
+	err := i.Admin.DeleteIdle(ctx, c.name, c.topic, c.channel, c.state, fence)
+	if errors.Is(err, txn.ErrCompare) {
+		return nil // it has changed, or another broker controls
+	}
+	return err
+}
+
+// Announced lists the channels that this broker, as the controller, will delete, next deletion first. Any goroutine may call
+// it.
+func (i *idleDeleter) Announced() (list []api.IdleChannel) {
+	if i.Catalog.Controller() != i.Self {
+		return nil
+	}
+	i.mu.Lock()
+	announced := maps.Clone(i.announced)
+	i.mu.Unlock()
+	for key, a := range announced {
+		if c, ok := i.Catalog.Channels(key.topic)[key.channel]; !ok || c.ID != key.id || c.Deleting {
+			continue // an operator was faster, or it has just been deleted
+		}
+		list = append(list, api.IdleChannel{Topic: a.topic, Channel: key.channel, IdleMS: (a.idle + time.Since(a.at)).Milliseconds(), DeletesAtMS: a.at.Add(i.DeleteGrace).UnixMilli()})
+	}
+	slices.SortFunc(list, func(a, b api.IdleChannel) int {
+		return cmp.Or(cmp.Compare(a.DeletesAtMS, b.DeletesAtMS), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Channel, b.Channel))
+	})
+	return list
 }

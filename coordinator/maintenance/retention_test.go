@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// retained is one replica and the retention that looks at it.
+// retained is one replica and its retention.
 type retained struct {
 	*enginetest.Replica
 	t         *testing.T
@@ -43,14 +43,14 @@ func (r *retained) applyTopic() {
 	r.catalog.Apply(metadata.Change{Puts: []metadata.Entry{{Key: metadata.Keys{}.Topic(enginetest.Topic), Value: metadata.Encode(r.topic)}}})
 }
 
-// look has retention look at the replica.
+// look runs retention once.
 func (r *retained) look() {
 	r.t.Helper()
 	r.applyTopic()
 	require.NoError(r.t, r.retention.retain(r.t.Context(), r.Partition))
 }
 
-// fill writes n messages, which the consumer finishes, and looks.
+// fill writes n messages, which the consumer finishes, and runs retention.
 func (r *retained) fill(n int, c *nsqd.Channel, s *nsqd.Subscriber) {
 	r.t.Helper()
 	r.Fill(n, c, s)
@@ -108,7 +108,7 @@ func TestRetentionKeepsDeferredMessages(t *testing.T) {
 }
 
 // TestWhatIsTooMuchIsNotReadAgain: retention read the deferred messages, up to a twentieth
-// of the log, at each of its looks, and then found that they are too much to be relocated.
+// of the log, at each of its passes, and then found that they are too much to be relocated.
 func TestWhatIsTooMuchIsNotReadAgain(t *testing.T) {
 	r := newRetained(t)
 	c, s := r.Channel("billing")
@@ -136,7 +136,7 @@ func TestWhatIsTooMuchIsNotReadAgain(t *testing.T) {
 	require.Zero(t, r.Partition.Start().Offset)
 }
 
-// TestWhatIsTooMuch: for how long another look is most likely in vain.
+// TestWhatIsTooMuch: how long another attempt would most likely fail.
 func TestWhatIsTooMuch(t *testing.T) {
 	began := time.Now()
 	x := tooMuch{start: 1000, may: 9000, at: began}

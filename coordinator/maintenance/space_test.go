@@ -29,8 +29,8 @@ func (d *askedDisk) FreeBytes(dir string) (uint64, error) {
 	return d.Memory.FreeBytes(dir)
 }
 
-// TestAFullDiskThatAnswersLate: this broker is below its reserve until a look says that it has room, however late
-// the look, and whether the disk answers.
+// TestAFullDiskThatAnswersLate: this broker is below its reserve until a check finds room, however late the
+// check is, and whether or not the disk answers.
 func TestAFullDiskThatAnswersLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &askedDisk{Memory: vfstest.NewMemory(), asked: func() error { return nil }}

@@ -25,7 +25,7 @@ func (b bounded) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadat
 	return b.Store.Txn(ctx, cmp, puts)
 }
 
-// TestOldTombstonesGo: those that were there when the last look began at which the same
+// TestOldTombstonesGo: those that were there when the last pass began in which the same
 // brokers were there, in transactions that are not too large, while the fence holds.
 func TestOldTombstonesGo(t *testing.T) {
 	store := bounded{t, metadatatest.NewMemory()}

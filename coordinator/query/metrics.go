@@ -59,9 +59,9 @@ func (s *sample) worked(done nsqd.Work) {
 type Replication struct {
 	Hosted, Led, UnderReplicated, BelowMin, SingleCopy int
 	PendingBytes                                       int64
-	// Behind and Owes are the lag of the replicas on other brokers, by broker: the sum of the bytes, and the longest time.
-	Behind map[ident.Node]int64
-	Owes   map[ident.Node]time.Duration
+	// LagBytes and LagTime are the lag of the replicas on other brokers, by broker: the sum of the bytes, and the longest time.
+	LagBytes map[ident.Node]int64
+	LagTime  map[ident.Node]time.Duration
 	// Partitions has a row for each partition led here.
 	Partitions []metrics.Partition
 }
@@ -69,10 +69,10 @@ type Replication struct {
 // Replication examines all partitions here.
 func (i *Inspector) Replication() Replication {
 	all := i.o.Engine.Partitions()
-	r := Replication{Hosted: len(all), Behind: map[ident.Node]int64{}, Owes: map[ident.Node]time.Duration{}}
+	r := Replication{Hosted: len(all), LagBytes: map[ident.Node]int64{}, LagTime: map[ident.Node]time.Duration{}}
 	for _, n := range i.o.Catalog.Nodes() {
 		if n.Name != i.o.Self.Name {
-			r.Behind[n.Name], r.Owes[n.Name] = 0, 0
+			r.LagBytes[n.Name], r.LagTime[n.Name] = 0, 0
 		}
 	}
 	i.o.Engine.Followers(slices.DeleteFunc(slices.Clone(all), caughtUp), followersWait)
@@ -110,8 +110,8 @@ func (r *Replication) add(self ident.Node, p *engine.Partition, up func(ident.No
 	if !caughtUp(p) {
 		for _, f := range p.Followers() {
 			owes := time.Duration(f.OwesMS) * time.Millisecond
-			r.Behind[f.Node] += f.Behind
-			r.Owes[f.Node] = max(r.Owes[f.Node], owes)
+			r.LagBytes[f.Node] += f.Behind
+			r.LagTime[f.Node] = max(r.LagTime[f.Node], owes)
 			row.LagBytes, row.Lag = max(row.LagBytes, f.Behind), max(row.Lag, owes)
 		}
 	}

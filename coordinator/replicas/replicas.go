@@ -211,13 +211,17 @@ func (l *Local) open(id ident.Partition) (*engine.Partition, error) {
 	if err != nil {
 		return nil, err
 	}
+	var options engine.TopicOptions // the defaults while the topic is not known here
+	if t, ok := l.o.Catalog.Hosted(id.Topic); ok {
+		options = optionsOf(t)
+	}
 	q := l.o.Queue
 	q.Policy = func(channel string) nsqd.Policy { return l.o.Catalog.Policy(id.Topic, channel) }
-	p := l.o.Engine.NewPartition(engine.Config{ID: id, Topic: topic, Store: st, Queue: q, Options: l.options(id.Topic)})
+	p := l.o.Engine.NewPartition(engine.Config{ID: id, Topic: topic, Store: st, Queue: q, Options: options})
 	o := l.o.Replica
 	o.Partition = id
 	o.Self = replica.Peer{Node: l.o.Self, Incarnation: l.o.Incarnation(), Store: st.StoreID()}
-	o.DedupeMS = cmp.Or(l.options(id.Topic).DedupeWindowMS, dedupe.DefaultMS)
+	o.DedupeMS = cmp.Or(options.DedupeWindowMS, dedupe.DefaultMS)
 	r := st.Restored()
 	st.LoadIdentities(&r)
 	m := replica.New(r, st.Index(), p.Queue(), o)

@@ -103,14 +103,6 @@ func (l *Local) TopicChanged(name string) {
 	}
 }
 
-// options are those of a topic's partitions; the defaults while the topic is not known here.
-func (l *Local) options(id ident.TopicID) engine.TopicOptions {
-	if t, ok := l.o.Catalog.Hosted(id); ok {
-		return optionsOf(t)
-	}
-	return engine.TopicOptions{}
-}
-
 func optionsOf(t metadata.TopicState) engine.TopicOptions {
 	return engine.TopicOptions{Topic: t.Options, PartitionMaxBytes: t.PartitionMaxBytes()}
 }

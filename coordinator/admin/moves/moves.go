@@ -37,7 +37,9 @@ type Options struct {
 func New(o Options) *Moves { return &Moves{o: o} }
 
 // Do carries out an operation on the placement; it returns outcome.ErrInvalid for any other operation. A decommissioned
-// broker may be stopped permanently once it appears in no partition; then the cluster forgets it.
+// broker may be stopped permanently once it appears in no partition; then the cluster forgets it. The controller
+// transfers the leaderships of a drained broker and, if requested, moves its replicas. The request is in the broker's
+// key, so it survives a crash of any broker.
 func (m *Moves) Do(ctx context.Context, op api.Operation) error {
 	switch op := op.(type) {
 	case api.MoveReplica:
@@ -51,7 +53,14 @@ func (m *Moves) Do(ctx context.Context, op api.Operation) error {
 	case api.Decommission:
 		return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Leaving = !op.Cancel }, nil)
 	case api.Drain:
-		return m.drain(ctx, op)
+		if op.Cancel {
+			return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = "" }, nil)
+		}
+		drain := metadata.DrainLeaders
+		if op.Replicas {
+			drain = metadata.DrainReplicas
+		}
+		return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = drain }, m.otherLeader)
 	}
 	return fmt.Errorf("%w: operation %T", outcome.ErrInvalid, op)
 }
@@ -197,19 +206,6 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 			return fmt.Errorf("%w: partition %s: %w", outcome.ErrUnavailable, p, err)
 		}
 	}
-}
-
-// drain keeps work from a broker, or ends that. The controller transfers its leaderships and, if requested, moves its
-// replicas. The request is in the broker's key, so it survives a crash of any broker.
-func (m *Moves) drain(ctx context.Context, op api.Drain) error {
-	drain := metadata.DrainLeaders
-	if op.Replicas {
-		drain = metadata.DrainReplicas
-	}
-	if op.Cancel {
-		return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = "" }, nil)
-	}
-	return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = drain }, m.otherLeader)
 }
 
 // otherLeader refuses to drain the last broker that may lead. It reads the keys, because the catalog may lag behind

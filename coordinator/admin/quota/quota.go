@@ -50,9 +50,6 @@ type pendingOwner struct {
 
 // New returns the quotas of a broker. note records what a client creates, or is refused (err); nil: it is not recorded.
 func New(l Limits, c *catalog.Catalog, note func(api.Requester, string, error)) *Quotas {
-	if note == nil {
-		note = func(api.Requester, string, error) {}
-	}
 	q := &Quotas{limits: l, catalog: c, note: note}
 	q.mu.paces = map[string]*rate.Limiter{}
 	q.mu.topics, q.mu.channels = map[string]pendingTopic{}, map[pendingKey]pendingOwner{}
@@ -96,14 +93,7 @@ func nothing(string, string) bool { return false }
 // topic of a name (topics.locks).
 func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done func(), err error) {
 	who := api.RequesterOf(ctx)
-	if err := q.addTopic(who, name, partitions); err != nil {
-		q.record(who, "create topic "+name, err)
-		return nil, err
-	}
-	return func() { q.doneTopic(name) }, nil
-}
-
-func (q *Quotas) addTopic(who api.Requester, name string, partitions int) error {
+	defer func() { q.recordRefusal(who, "create topic "+name, err) }() // without the lock
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all, own := q.usageLocked(who.User)
@@ -115,15 +105,15 @@ func (q *Quotas) addTopic(who api.Requester, name string, partitions int) error 
 		over(own.Partitions, partitions, who.Partitions, "partitions", user),
 	} {
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if who.Topics > 0 && !q.paceLocked(who.User).Allow() {
-		return fmt.Errorf("%w: user %s has created %d topics within seconds, and may create %d a second now; repeat later",
+		return nil, fmt.Errorf("%w: user %s has created %d topics within seconds, and may create %d a second now; repeat later",
 			outcome.ErrRateLimited, who.User, createBurst, createRate)
 	}
 	q.mu.topics[name] = pendingTopic{who.User, partitions}
-	return nil
+	return func() { q.doneTopic(name) }, nil
 }
 
 // The topics that a user with a quota of topics may create at this broker: at once, and a second afterwards.
@@ -192,10 +182,18 @@ func (q *Quotas) Channel(ctx context.Context, topic, channel string) (done func(
 		return func() {}, false, nil
 	}
 	who, key := api.RequesterOf(ctx), pendingKey{topic, channel}
-	if first, err = q.addChannel(who, key, t); err != nil {
-		q.record(who, "create channel "+topic+"/"+channel, err)
-		return nil, false, err
+	defer func() { q.recordRefusal(who, "create channel "+topic+"/"+channel, err) }() // without the lock
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p, shared := q.mu.channels[key]
+	if !shared {
+		if err := q.roomLocked(who, topic, t); err != nil {
+			return nil, false, err
+		}
+		p.owner = who.User
 	}
+	p.callers++
+	q.mu.channels[key] = p
 	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -205,22 +203,7 @@ func (q *Quotas) Channel(ctx context.Context, topic, channel string) (done func(
 			return
 		}
 		delete(q.mu.channels, key)
-	}, first, nil
-}
-
-func (q *Quotas) addChannel(who api.Requester, key pendingKey, t metadata.TopicState) (first bool, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	p, shared := q.mu.channels[key]
-	if !shared {
-		if err := q.roomLocked(who, key.topic, t); err != nil {
-			return false, err
-		}
-		p.owner = who.User
-	}
-	p.callers++
-	q.mu.channels[key] = p
-	return !shared, nil
+	}, !shared, nil
 }
 
 // pendingLocked reports whether a topic, or a channel of it, is counted as pending here. It is pending until the
@@ -276,8 +259,14 @@ func (q *Quotas) Ephemeral(channels []string, channel string) error {
 
 // record records a change or a refusal (err), unless the request itself is audited.
 func (q *Quotas) record(who api.Requester, what string, err error) {
-	if who.Identity != "" && !who.Audited {
+	if q.note != nil && who.Identity != "" && !who.Audited {
 		q.note(who, what, err)
+	}
+}
+
+func (q *Quotas) recordRefusal(who api.Requester, what string, err error) {
+	if err != nil {
+		q.record(who, what, err)
 	}
 }
 

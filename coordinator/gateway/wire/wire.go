@@ -87,11 +87,11 @@ func (h *Header) Decode(b []byte) error {
 
 // Hint is the leadership of a partition that the sender of a NotLeader has. On the wire, by position: append only.
 type Hint struct {
-	Topic       uint64
+	Topic       ident.TopicID
 	Partition   uint16
-	Node        string
-	Incarnation int64
-	Epoch       uint64
+	Node        ident.Node
+	Incarnation ident.Incarnation
+	Epoch       ident.Epoch
 }
 
 // Opening asks a leader for a stream. On the wire, by position: append only.
@@ -237,18 +237,10 @@ const (
 	Kept   = -3 // the client has left, and the message waits for its timeout
 )
 
-// String is the verb of the protocol.
-func (k VerbKind) String() string {
-	switch k &^ VerbRefused {
-	case VerbFinish:
-		return "FIN"
-	case VerbRequeue:
-		return "REQ"
-	case VerbTouch:
-		return "TOUCH"
-	}
-	return fmt.Sprintf("verb(%d)", uint8(k))
-}
+var verbNames = map[VerbKind]string{VerbFinish: "FIN", VerbRequeue: "REQ", VerbTouch: "TOUCH"}
+
+// String is the verb of the protocol; "" for the verbs between brokers.
+func (k VerbKind) String() string { return verbNames[k&^VerbRefused] }
 
 // Leaving is the fate of the messages that a stream has in flight when it ends. The numbers are arguments of VerbClose
 // on the wire.

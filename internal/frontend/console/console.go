@@ -53,9 +53,9 @@ type Cluster interface {
 	Faults() api.FaultSample
 	// Damage lists the damaged places of the replicas here.
 	Damage() []api.PlacedDamage
-	// Owed is how long replicas on each other broker have owed an acknowledgement to this broker, which leads them: the longest
-	// of its partitions.
-	Owed() map[ident.Node]time.Duration
+	// FollowerLag is how long replicas on each other broker have owed an acknowledgement to this broker, which leads
+	// them: the longest of its partitions.
+	FollowerLag() map[ident.Node]time.Duration
 	// AskConsole puts a question to a broker, whose Console answers it (Console.Answer).
 	AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error)
 	Policy(topic, channel string) (api.ChannelPolicy, error)

@@ -112,7 +112,7 @@ func (b broker) Damage() []api.PlacedDamage {
 	return b.damage[b.name]
 }
 
-func (b broker) Owed() map[ident.Node]time.Duration {
+func (b broker) FollowerLag() map[ident.Node]time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.owed[b.name])

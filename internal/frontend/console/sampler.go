@@ -80,7 +80,7 @@ func (c *Console) Keep(ctx context.Context) {
 // noteOwed records the longest time that each other broker owed an acknowledgement since the last sample. Several checks in a
 // step notice a broker that stalls now and then, which one check would seldom do.
 func (c *Console) noteOwed() {
-	owed := c.o.Cluster.Owed()
+	owed := c.o.Cluster.FollowerLag()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kept.owed == nil {

@@ -35,7 +35,7 @@ func (watched) Replica(string, uint16) (api.ReplicaSample, bool) {
 	return api.ReplicaSample{Role: "leader"}, true
 }
 
-func (watched) Owed() map[ident.Node]time.Duration { return nil }
+func (watched) FollowerLag() map[ident.Node]time.Duration { return nil }
 
 func (watched) Disk() api.DiskSample { return api.DiskSample{} }
 
