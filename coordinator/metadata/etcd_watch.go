@@ -21,16 +21,16 @@ const (
 // Watch implements Store.
 func (e *Etcd) Watch(ctx context.Context, prefix string) <-chan Change {
 	out := make(chan Change)
-	run := func() {
+	started := e.group.Go(func(life context.Context) {
 		defer close(out)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(e.done, cancel)()
+		defer context.AfterFunc(life, cancel)()
 		w := etcdWatch{store: e, prefix: prefix, out: out}
 		for w.list(ctx) && w.follow(ctx) {
 		}
-	}
-	if !e.start(run) {
+	})
+	if !started {
 		close(out)
 	}
 	return out
@@ -123,20 +123,21 @@ func (e *Etcd) Lease(ctx context.Context, ttlSeconds int64) (int64, <-chan struc
 		return 0, nil, writeError(err)
 	}
 	lost := make(chan struct{})
-	if !e.start(func() { e.keepAlive(granted.ID, time.Duration(granted.TTL)*time.Second, lost) }) {
+	ttl := time.Duration(granted.TTL) * time.Second
+	if !e.group.Go(func(life context.Context) { e.keepAlive(life, granted.ID, ttl, lost) }) {
 		return 0, nil, ErrClosed
 	}
 	return int64(granted.ID), lost, nil
 }
 
 // keepAlive renews one lease. Started by Lease, ends when the lease is gone or the store is closed; owns lost.
-func (e *Etcd) keepAlive(id clientv3.LeaseID, ttl time.Duration, lost chan<- struct{}) {
+func (e *Etcd) keepAlive(life context.Context, id clientv3.LeaseID, ttl time.Duration, lost chan<- struct{}) {
 	every := ttl / keepAlivesPerTTL
 	wait := every
-	r := renewals{lease: clientv3.RetryLeaseClient(e.client), id: id, life: e.done}
+	r := renewals{lease: clientv3.RetryLeaseClient(e.client), id: id, life: life}
 	defer r.close()
-	for concurrency.Sleep(e.done, wait) {
-		ctx, cancel := context.WithTimeout(e.done, every)
+	for concurrency.Sleep(life, wait) {
+		ctx, cancel := context.WithTimeout(life, every)
 		left, err := r.renew(ctx)
 		cancel()
 		switch {
