@@ -190,9 +190,9 @@ func Lock(dir string) (*flock.Flock, error) {
 	return lock, nil
 }
 
-// ErrReplaced means that the data path no longer contains the files that this process has open. All that it writes is lost
+// errReplaced means that the data path no longer contains the files that this process has open. All that it writes is lost
 // with them.
-var ErrReplaced = errors.New("the data path was removed, or another one put in its place, while this process used it")
+var errReplaced = errors.New("the data path was removed, or another one put in its place, while this process used it")
 
 // Holding is the set of files and folders that a process has open at its locked data path.
 type Holding struct {
@@ -213,12 +213,12 @@ func Hold(lock *flock.Flock, names ...string) (Holding, error) {
 	return h, err
 }
 
-// Check returns ErrReplaced if an entry is gone or was replaced.
+// Check returns errReplaced if an entry is gone or was replaced.
 func (h Holding) Check() error {
 	for name, info := range h.infos {
 		now, err := os.Stat(filepath.Join(h.dir, name))
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(info, now) {
-			return fmt.Errorf("%w: %s", ErrReplaced, filepath.Join(h.dir, name))
+			return fmt.Errorf("%w: %s", errReplaced, filepath.Join(h.dir, name))
 		}
 	}
 	return nil
