@@ -100,9 +100,7 @@ func (l *Log) dropStale(v view) bool {
 		if base, _ := parseName(v.disk[i].name); base == last.End().Offset {
 			continue
 		}
-		for _, f := range v.disk[:i] {
-			l.mu.garbage = append(l.mu.garbage, f.name)
-		}
+		l.discardLocked(v.disk[:i])
 		l.mu.disk = v.disk[i:]
 		return true
 	}
@@ -168,9 +166,7 @@ func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 	defer l.mu.Unlock()
 	if l.mu.cuts != cuts {
 		if len(l.mu.disk) == 0 { // a Restart, or the first file
-			for _, f := range disk {
-				l.mu.garbage = append(l.mu.garbage, f.name)
-			}
+			l.discardLocked(disk)
 			return
 		}
 		l.mu.disk = disk
@@ -185,6 +181,13 @@ func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 	l.mu.tailFrom += int64(drop)
 	if cap(l.mu.tail) > keptRecords {
 		l.mu.tail = slices.Clone(l.mu.tail)
+	}
+}
+
+// discardLocked leaves files to the next Flush, which removes them.
+func (l *Log) discardLocked(files []file) {
+	for _, f := range files {
+		l.mu.garbage = append(l.mu.garbage, f.name)
 	}
 }
 

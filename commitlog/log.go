@@ -153,9 +153,7 @@ func (l *Log) Restart(p ident.Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.cuts++
-	for _, f := range l.mu.disk {
-		l.mu.garbage = append(l.mu.garbage, f.name)
-	}
+	l.discardLocked(l.mu.disk)
 	next := l.mu.tailFrom + int64(len(l.mu.tail))
 	l.mu.disk, l.mu.tail, l.mu.epochs = nil, l.mu.tail[:0], nil
 	l.mu.tailFrom, l.mu.flushed, l.mu.synced = next, next, next

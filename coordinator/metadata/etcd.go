@@ -5,19 +5,25 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 // Config has the endpoints of an etcd and the credentials for it.
@@ -44,14 +50,8 @@ type Etcd struct {
 	kv     clientv3.KV
 	watch  clientv3.Watcher
 	lease  clientv3.Lease
-	done   context.Context // ended by Close; never a request's own
-	stop   context.CancelFunc
-	wg     sync.WaitGroup // watches and keep-alives
-	seen   atomic.Int64   // the newest revision that a watch has sent
-	mu     struct {
-		sync.Mutex
-		closed bool
-	}
+	group  *concurrency.Group // watches and keep-alives
+	seen   atomic.Int64       // the newest revision that a watch has sent
 }
 
 var _ Store = (*Etcd)(nil)
@@ -76,18 +76,18 @@ func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 			options = append(options, grpc.WithTransportCredentials(renewed{credentials.NewTLS(security), c.TLS}))
 		}
 	}
-	done, stop := context.WithCancel(context.Background())
+	group := concurrency.NewGroup()
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: c.Endpoints, TLS: security, Username: c.Username, Password: c.Password,
 		DialTimeout: timeout, DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout,
-		Context: done, Logger: zap.NewNop(),
+		Context: group.Context(), Logger: zap.NewNop(),
 		DialOptions: options,
 	})
 	if err != nil {
-		stop()
+		group.Close()
 		return nil, fmt.Errorf("metadata: connect to etcd %v: %w", c.Endpoints, err)
 	}
-	e := &Etcd{client: client, kv: client.KV, watch: client.Watcher, lease: client.Lease, done: done, stop: stop}
+	e := &Etcd{client: client, kv: client.KV, watch: client.Watcher, lease: client.Lease, group: group}
 	if c.Namespace != "" {
 		e.kv = namespace.NewKV(client.KV, c.Namespace)
 		e.watch = namespace.NewWatcher(client.Watcher, c.Namespace)
@@ -167,7 +167,7 @@ func (e *Etcd) page(ctx context.Context, from, end string, rev int64) (*clientv3
 
 // Txn implements Store.
 func (e *Etcd) Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error) {
-	if ctx.Err() != nil || e.done.Err() != nil {
+	if ctx.Err() != nil || e.group.Context().Err() != nil {
 		return false, 0, ErrUnavailable // nothing was sent
 	}
 	r, err := e.kv.Txn(ctx).If(conditions(cmp)...).Then(operations(puts)...).Commit()
@@ -202,32 +202,142 @@ func (e *Etcd) Revoke(ctx context.Context, id int64) error {
 
 // Close implements Store.
 func (e *Etcd) Close() error {
-	e.mu.Lock()
-	closed := e.mu.closed
-	e.mu.closed = true
-	e.mu.Unlock()
-	if closed {
+	if !e.group.Close() {
 		return nil
 	}
-	e.stop()
-	e.wg.Wait()
+	e.group.Wait()
 	if err := e.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("metadata: close: %w", err)
 	}
 	return nil
 }
 
-// start runs f in a goroutine that Close waits for. False after Close.
-func (e *Etcd) start(f func()) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.mu.closed {
-		return false
+func entryOf(kv *mvccpb.KeyValue) Entry {
+	return Entry{
+		Key: string(kv.Key), Value: kv.Value,
+		Create: kv.CreateRevision, Mod: kv.ModRevision, Lease: kv.Lease,
 	}
-	e.wg.Add(1)
-	go func() {
-		defer e.wg.Done()
-		f()
-	}()
-	return true
 }
+
+func conditions(cmp []Compare) []clientv3.Cmp {
+	out := make([]clientv3.Cmp, 0, len(cmp))
+	for _, c := range cmp {
+		if c.Create != -1 {
+			out = append(out, clientv3.Compare(clientv3.CreateRevision(c.Key), "=", c.Create))
+		}
+		if c.Mod != -1 {
+			out = append(out, clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Mod))
+		}
+	}
+	return out
+}
+
+func operations(puts []Put) []clientv3.Op {
+	out := make([]clientv3.Op, len(puts))
+	for i, p := range puts {
+		switch {
+		case p.Delete:
+			out[i] = clientv3.OpDelete(p.Key)
+		case p.Lease != 0:
+			out[i] = clientv3.OpPut(p.Key, string(p.Value), clientv3.WithLease(clientv3.LeaseID(p.Lease)))
+		default:
+			out[i] = clientv3.OpPut(p.Key, string(p.Value))
+		}
+	}
+	return out
+}
+
+// readError maps the failure of a request that changes nothing.
+func readError(err error) error { return fmt.Errorf("%w: %w", ErrUnavailable, err) }
+
+// writeError maps the failure of a request that changes something. It is ErrUnknown without proof that the request was refused
+// before it was proposed: after a timeout, a lost connection or a change of etcd's leader, a proposal may be applied later.
+func writeError(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return fmt.Errorf("%w: %w", ErrNoLease, err)
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrDuplicateKey),
+		errors.Is(err, rpctypes.ErrEmptyKey), errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	case errors.Is(err, rpctypes.ErrNoSpace), errors.Is(err, rpctypes.ErrTooManyRequests):
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	switch codeOf(err) {
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+// codeOf finds the gRPC code in both kinds of the client's errors.
+func codeOf(err error) codes.Code {
+	var typed rpctypes.EtcdError
+	if errors.As(err, &typed) {
+		return typed.Code()
+	}
+	return status.Code(err)
+}
+
+// explainTimeout bounds the question to one endpoint.
+const explainTimeout = time.Second
+
+// Explain returns the reasons why the endpoints cannot be reached, nil if at least one can. The error of the client itself is
+// only that its time ran out.
+func (c Config) Explain(ctx context.Context) error {
+	var reasons []error
+	var security *tls.Config
+	if c.TLS != nil {
+		security = c.TLS()
+	}
+	for _, endpoint := range c.Endpoints {
+		err := reach(ctx, endpoint, security)
+		if err == nil {
+			return nil
+		}
+		reasons = append(reasons, fmt.Errorf("%s: %w", endpoint, err))
+	}
+	return errors.Join(reasons...)
+}
+
+// reach connects and waits for the server's first byte or a timeout: a server refuses a broker's certificate after the
+// handshake.
+func reach(ctx context.Context, endpoint string, config *tls.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	scheme, address, named := strings.Cut(endpoint, "://")
+	if !named {
+		scheme, address = "http", endpoint
+	}
+	dial := new(net.Dialer).DialContext
+	if scheme == "https" {
+		dial = (&tls.Dialer{Config: config}).DialContext
+	}
+	conn, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// renewed are gRPC credentials of a client whose certificate and authority change at run time: each connection uses the
+// present configuration. The embedded credentials have the configuration of the start.
+type renewed struct {
+	credentials.TransportCredentials
+	config func() *tls.Config
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (r renewed) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(r.config()).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (r renewed) Clone() credentials.TransportCredentials { return r }

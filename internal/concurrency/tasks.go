@@ -28,13 +28,14 @@ func NewGroup() *Group {
 // Context returns a context that ends with Close.
 func (g *Group) Context() context.Context { return g.ctx }
 
-// Go runs f in a goroutine, with a context that ends with Close. After Close it does nothing.
-func (g *Group) Go(f func(ctx context.Context)) {
+// Go runs f in a goroutine, with a context that ends with Close. After Close it does nothing, and returns false.
+func (g *Group) Go(f func(ctx context.Context)) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.mu.closed {
 		g.done.Go(func() { f(g.ctx) })
 	}
+	return !g.mu.closed
 }
 
 // Close ends the context of all goroutines and prevents new ones. It returns false if it was called before.

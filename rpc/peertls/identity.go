@@ -115,13 +115,6 @@ func (i *Identity) Leaf() *x509.Certificate {
 	return c.Certificates[0].Leaf
 }
 
-// SetMembers adds the nodes that f returns to the known ones (Names.SetMembers).
-func (i *Identity) SetMembers(f func() []string) {
-	if i.names != nil {
-		i.names.SetMembers(f)
-	}
-}
-
 func (f Files) read() (contents [3][]byte, err error) {
 	for i, name := range []string{f.Cert, f.Key, f.CA} {
 		if name == "" {

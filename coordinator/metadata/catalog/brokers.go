@@ -69,9 +69,7 @@ func (c *Catalog) Leaving(n ident.Node) bool {
 
 // Drain is what an operator drains from a broker.
 func (c *Catalog) Drain(n ident.Node) metadata.Drain {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.mu.nodes[n].Drain
+	return read(c, func(s *state) metadata.Drain { return s.nodes[n].Drain })
 }
 
 // Decommissioned reports whether n has been fully drained and may be shut down permanently.

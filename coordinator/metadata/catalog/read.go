@@ -11,6 +11,13 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
+// read returns a part of the state, which f must not change.
+func read[T any](c *Catalog, f func(s *state) T) T {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return f(&c.mu.state)
+}
+
 // Topic finds a topic that is not deleted.
 func (c *Catalog) Topic(name string) (metadata.TopicState, bool) {
 	s, ok := c.Record(name)
@@ -52,11 +59,7 @@ func (c *Catalog) Trash() []metadata.TrashState {
 }
 
 // ClockMS is the last written time of the cluster's clock.
-func (c *Catalog) ClockMS() int64 {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.mu.clockMS
-}
+func (c *Catalog) ClockMS() int64 { return read(c, func(s *state) int64 { return s.clockMS }) }
 
 // Hosted finds a topic that has replicas, by id: one that is not deleted, or is in the trash.
 func (c *Catalog) Hosted(id ident.TopicID) (metadata.TopicState, bool) {
@@ -86,9 +89,7 @@ func (c *Catalog) Topics() []string {
 
 // Records lists the names of all topics, deleted ones included, sorted.
 func (c *Catalog) Records() []string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return slices.Sorted(maps.Keys(c.mu.topics))
+	return read(c, func(s *state) []string { return slices.Sorted(maps.Keys(s.topics)) })
 }
 
 // Partition is the state in a partition's key.
@@ -101,16 +102,14 @@ func (c *Catalog) Partition(p ident.Partition) (metadata.PartitionState, bool) {
 
 // Partitions lists all partition ids, sorted.
 func (c *Catalog) Partitions() []ident.Partition {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return slices.SortedFunc(maps.Keys(c.mu.partitions), ident.Partition.Compare)
+	return read(c, func(s *state) []ident.Partition {
+		return slices.SortedFunc(maps.Keys(s.partitions), ident.Partition.Compare)
+	})
 }
 
 // Channels is the map of a topic's channels by name. It is shared: the caller must not change it.
 func (c *Catalog) Channels(id ident.TopicID) map[string]metadata.ChannelState {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.mu.channels[id]
+	return read(c, func(s *state) map[string]metadata.ChannelState { return s.channels[id] })
 }
 
 // Usage is what quotas count.
@@ -192,16 +191,12 @@ func (c *Catalog) Nodes() []metadata.NodeState {
 
 // Controller is the elected controller, "" if there is none.
 func (c *Catalog) Controller() ident.Node {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.mu.controller
+	return read(c, func(s *state) ident.Node { return s.controller })
 }
 
 // Cluster is the state of the config key.
 func (c *Catalog) Cluster() metadata.ClusterState {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.mu.cluster
+	return read(c, func(s *state) metadata.ClusterState { return s.cluster })
 }
 
 // Census counts the brokers and partitions of the cluster.

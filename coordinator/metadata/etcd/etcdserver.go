@@ -221,14 +221,14 @@ func (s *Server) Err() <-chan error { return s.failed }
 // Wait waits until the member is ready and accepts writes; Options.Waiting receives the reasons. It returns ErrStopped or
 // ErrRemoved if the member ends before.
 func (s *Server) Wait(ctx context.Context) error {
-	var meanwhile sync.WaitGroup
-	defer meanwhile.Wait()
+	var jobs sync.WaitGroup
+	defer jobs.Wait()
 	until, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if s.options.Waiting != nil {
-		meanwhile.Go(func() { s.notifyMissing(until) })
+		jobs.Go(func() { s.notifyMissing(until) })
 	}
-	meanwhile.Go(func() { s.requestEntries(until) })
+	jobs.Go(func() { s.requestEntries(until) })
 	select {
 	case <-s.Ready():
 		s.awaitSpace(ctx)

@@ -135,9 +135,6 @@ func fault(err error) string {
 	if about, is := tlsFault(err); is {
 		return about
 	}
-	if refused, is := errors.AsType[*notAdmittedError](err); is {
-		return refused.Error()
-	}
 	var timeout net.Error
 	var name *net.DNSError
 	var errno syscall.Errno

@@ -51,8 +51,8 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.identity != nil {
-		o.identity.SetMembers(s.memberNames)
+	if o.identity != nil && o.Names != nil {
+		o.Names.SetMembers(s.memberNames)
 	}
 	peers, err := o.listenPeers(s.report)
 	if err != nil {

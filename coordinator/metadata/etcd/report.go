@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,14 +31,6 @@ type reportMessage struct {
 
 // maxAdvice bounds the reason of another member in this one's log.
 const maxAdvice = 1 << 10
-
-// notAdmittedError means that a member does not admit this broker, and why.
-type notAdmittedError struct{ advice string }
-
-// Error has the other member's reason.
-func (e *notAdmittedError) Error() string {
-	return "it refuses this broker: " + cmp.Or(e.advice, "it does not say why")
-}
 
 // printable replaces characters that do not belong into a line of the log.
 func printable(text string) string {
@@ -76,7 +69,7 @@ func askReport(ctx context.Context, client *http.Client, peerURL, from string) (
 		return m, json.NewDecoder(io.LimitReader(resp.Body, maxMembersReply)).Decode(&m)
 	case http.StatusForbidden:
 		advice, _ := io.ReadAll(io.LimitReader(resp.Body, maxAdvice)) // what has come is shown
-		return m, &notAdmittedError{advice: printable(string(advice))}
+		return m, errors.New("it refuses this broker: " + cmp.Or(printable(string(advice)), "it does not say why"))
 	case http.StatusBadRequest: // Go's server to a request without TLS
 		if body, _ := io.ReadAll(io.LimitReader(resp.Body, maxMembersReply)); strings.Contains(string(body), "HTTPS server") {
 			return m, errSpeaksTLS

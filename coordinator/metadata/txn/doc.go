@@ -31,8 +31,8 @@ const (
 	RequestTimeout = 2 * time.Second
 	// Retry is the pause before a transaction, or a call, is tried again.
 	Retry = 50 * time.Millisecond
-	// PutTimeout is what each put of a large transaction adds to its time.
-	PutTimeout = time.Millisecond
+	// putTimeout is what each put of a large transaction adds to its time.
+	putTimeout = time.Millisecond
 )
 
 // ErrCompare means that a compare of the transaction did not hold: nothing was written.

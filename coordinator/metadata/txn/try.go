@@ -41,7 +41,7 @@ func Apply(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts [
 }
 
 // LargeTimeout is the time limit of a transaction with that many puts.
-func LargeTimeout(puts int) time.Duration { return 2*Timeout + time.Duration(puts)*PutTimeout }
+func LargeTimeout(puts int) time.Duration { return 2*Timeout + time.Duration(puts)*putTimeout }
 
 // readPause is the pause before ReadUntil asks again.
 const readPause = time.Second
