@@ -95,7 +95,10 @@ func (p *Partition) readSequence(n ident.Sequence, max int) ([]queue.Batch, erro
 func (p *Partition) read(max int, inTail func() (ident.Offset, int), boundary func() (ident.Offset, bool)) ([]queue.Batch, error) {
 	for range readAttempts {
 		p.mu.RLock()
-		start, cuts := p.tailStartLocked(), p.mu.cuts
+		start, cuts := p.mu.end.Offset, p.mu.cuts // the start of the tail
+		if len(p.mu.tail) > 0 {
+			start = p.mu.tail[0].At.Offset
+		}
 		at, i := inTail()
 		if at >= start {
 			b := upTo(max, p.mu.tail[i:])

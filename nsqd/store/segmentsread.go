@@ -122,7 +122,7 @@ func (s *segments) hole(o ident.Offset) *queue.Damage {
 	return d
 }
 
-// scanBytes is the number of bytes that Headers reads at a time.
+// scanBytes is the number of bytes that headers reads at a time.
 const scanBytes = 256 << 10
 
 // headers calls visit for the header of each batch from offset `from`, where a batch begins, up to
