@@ -13,9 +13,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
-// Stats describes the partition like a topic of its own, with the named channel (all if empty) and,
-// if clients is set, its clients. The numbers of one channel belong to one moment: depth + in
-// flight + deferred + Finished = message count.
+// Stats describes the partition like a topic of its own, with the named channel (all if empty) and perhaps its clients.
+// The numbers of a channel belong to one moment: depth + in flight + deferred + Finished = message count.
 func (p *Partition) Stats(channel string, clients bool) api.TopicStats {
 	t := p.topicStats()
 	channels := p.list()

@@ -29,8 +29,7 @@ type sharing interface {
 	Release()
 }
 
-// Partition is one replica on this broker: its machine, store and channels, for which it is nsqd.Log and
-// nsqd.Replicator.
+// Partition is one replica on this broker: its machine, store and channels. It is their nsqd.Log and nsqd.Replicator.
 type Partition struct {
 	// Set before the loop gets the partition, and never changed; any goroutine reads them.
 	id    ident.Partition

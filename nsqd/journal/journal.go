@@ -150,9 +150,8 @@ func (j *Journal) adopt(im *image) error {
 	return nil
 }
 
-// Start begins to write. durable reports that all submissions up to number n are durable, and the mark
-// after them. It is called from the journal's goroutine or by Flush, once at a time, and must not block.
-// Its error is final and is repeated for all later submissions.
+// Start begins to write. durable reports that all submissions up to number n are durable, and the mark after them, once
+// at a time. It must not block. Its error is final and is repeated for all later submissions.
 func (j *Journal) Start(durable func(n uint64, at Mark, err error)) error {
 	j.durable = durable
 	if err := j.removeStrays(); err != nil {

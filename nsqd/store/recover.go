@@ -369,9 +369,8 @@ func (p *Partition) recentPuts(any int) []queue.RecentPut {
 // putSince tolerates. Edges retry for at most a third of RepeatFor.
 const clockJumps = 30
 
-// putSince returns the offset from which the log covers at least this duration, or its start. The times
-// in the batches are wall clocks. They never decrease, but a clock that jumped ahead would make all
-// earlier batches old, so two adjacent batches count as at most a 30th of the duration apart.
+// putSince returns the offset from which the log covers at least this duration, or its start. The times in the batches
+// are wall clocks, which may jump ahead, so adjacent batches count as at most a 30th of the duration apart.
 func (p *Partition) putSince(duration time.Duration) ident.Offset {
 	wantMS, apartMS := duration.Milliseconds(), max(duration.Milliseconds()/clockJumps, 1)
 	end, start := p.durable.end.Offset, p.durable.start.Offset

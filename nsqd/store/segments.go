@@ -314,9 +314,8 @@ func (s *segments) covering(o ident.Offset) (segment, bool) {
 
 var errNoPlace = errors.New("the batch is outside the segments")
 
-// repair writes batches of a peer over damaged ranges, after the caller has proved them by the
-// chain of checksums. It also extends files that were cut short. The batches are durable on return.
-// Like write, it runs in one goroutine at a time.
+// repair writes batches of a peer over damaged ranges, after the caller has proved them, and extends files that were
+// cut short. The batches are durable on return. Like write, it runs in one goroutine at a time.
 func (s *segments) repair(batches []queue.Batch) error {
 	for i := range batches {
 		if err := s.rewrite(&batches[i]); err != nil {
