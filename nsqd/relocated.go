@@ -126,9 +126,8 @@ func (p *Partition) Read(from ident.Sequence, most int, dst []queue.Message) ([]
 	return p.relocations.read(p.source, from, most, dst)
 }
 
-// relocations maps each message that was copied to the end of the log before retention removed the
-// original to the relocation batches that hold it. It is part of the replicated state of a partition. It
-// does not decide which messages are relocated or still needed. Its lock is a leaf.
+// relocations maps each message that was copied to the end of the log before retention removed the original to the
+// relocation batches that hold it. It is replicated state. Its lock is a leaf.
 //
 // Invariants
 //

@@ -17,9 +17,8 @@ var ErrTrimmed = errors.New("store: retention has removed this range")
 
 var errCutDuringRead = fmt.Errorf("store: the log was cut during each of %d reads", readAttempts)
 
-// ReadAt returns whole batches that begin at or after offset from: about max bytes, at least one
-// batch if there is any, from memory or from the segments. Errors: *queue.Damage for an unreadable
-// range, ErrTrimmed for one before the start. Any goroutine.
+// ReadAt returns whole batches that begin at or after offset from: about max bytes, at least one batch if there is any.
+// Errors: *queue.Damage for an unreadable range, ErrTrimmed for one before the start. Any goroutine.
 //
 // It may return batches that are not committed, or not even durable. The caller bounds what it uses.
 func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {

@@ -25,9 +25,8 @@ const segmentSuffix = ".seg"
 
 // segments are the files with a partition's batches, without gaps: file %020d.seg begins at the offset in its name.
 //
-// write, truncate, reset, trimHead, repair and sync run in one goroutine at a time, concurrently with
-// readers. If a range is cut during a read, only the checksums protect the reader: the caller reads below
-// ends that may be cut, or checks again after the read.
+// The methods that write run in one goroutine at a time, concurrently with readers. If a range is cut during a read,
+// only the checksums protect the reader: it reads below ends that may be cut, or checks again afterwards.
 type segments struct {
 	fs       vfs.FS
 	files    *vfs.Cache
