@@ -148,9 +148,8 @@ func (p *Partition) EmptyChannel(ctx context.Context, name string) error {
 	})
 }
 
-// SeekChannel moves the channel, forward or back, to the position at which a new channel with these options would
-// begin. It forgets messages in flight and deferred messages. The effect is exact, and returned with ErrNotReplicated
-// too.
+// SeekChannel moves the channel, forward or back, to where a new channel with these options would begin. It forgets
+// messages in flight and deferred messages. The effect is exact, and also returned with ErrNotReplicated.
 func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptions) (e SeekEffect, err error) {
 	err = p.onChannel(ctx, name, func(c *Channel) state.Record {
 		c.seekEffect = &e

@@ -25,8 +25,7 @@ type pendingChange struct {
 	finish         orderedFinish // without a channel, it is not the finish of an ordered channel
 }
 
-// Complete reports that the change is on all in-sync replicas (outcome.Committed), or may not be. After Unlead it is
-// void.
+// Complete reports whether the change is on all in-sync replicas. It is void after Unlead, which has answered it.
 func (d *pendingChange) Complete(c outcome.Completion) {
 	if !d.p.openChanges.remove(d) {
 		return

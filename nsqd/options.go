@@ -33,9 +33,8 @@ type Log interface {
 	Committed() ident.Position
 	// Start is the first position that the log still has. It does no I/O.
 	Start() ident.Position
-	// Read appends at most max committed messages from sequence `from` on to dst, and at least one
-	// if there is one. It may read a disk and is called without locks. The first message has a
-	// higher sequence than `from` only if retention has removed the messages between.
+	// Read appends at most max committed messages from sequence `from` on to dst, at least one if there is one. It may
+	// read a disk, and skips messages only if retention has removed them.
 	Read(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error)
 	// ReadRelocated returns a message of the committed relocation batch that begins at an offset.
 	// False: the batch or the message is not there. It may read a disk.

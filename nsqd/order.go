@@ -5,8 +5,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// order is the state of an ordered channel, which has at most one message in flight, and waits while another field is
-// set.
+// order is the state of an ordered channel: at most one message in flight, none while another field is set.
 //
 // It honours the delay of a failed message (REQ with a delay, the backoff of a policy) before it delivers any message.
 // The next message would change the order, and the same message without a delay would use up its attempts. The wait is
@@ -33,8 +32,7 @@ func (c *Channel) setOrdered(on bool) {
 	})
 }
 
-// gateUntilReplicated closes an ordered channel at the start of a leadership, until all in-sync replicas have its
-// state.
+// gateUntilReplicated closes an ordered channel until all in-sync replicas have its state, and reports whether it is closed.
 func (c *Channel) gateUntilReplicated() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -81,8 +81,7 @@ func (p *Partition) DeferredCount() (n int) {
 // Removable decides for retention which part of the log no durable channel needs: messages below the sequence, and log
 // before the offset, from which on relocation batches are needed (MaxInt64: none is). A deferred message is needed
 // where it was published until a relocation batch with it is settled. A topic without durable channels needs everything
-// since its last one was deleted, except what ReleaseEphemeral released. Removable forgets relocations that no channel
-// needs.
+// since its last one was deleted, except what ReleaseEphemeral released. Removable forgets unneeded relocations.
 //
 // It reads channels and relocations atomically, or it could rely on a batch that the second read no longer protects.
 func (p *Partition) Removable() (below ident.Sequence, from ident.Offset) {
@@ -127,9 +126,8 @@ func (p *Partition) Read(from ident.Sequence, most int, dst []queue.Message) ([]
 	return p.relocations.read(p.source, from, most, dst)
 }
 
-// relocations maps each message that was copied to the end of the log before retention removed the
-// original to the relocation batches that hold it. It is part of the replicated state of a partition. It
-// does not decide which messages are relocated or still needed. Its lock is a leaf.
+// relocations maps each message that was copied to the end of the log before retention removed the original to the
+// relocation batches that hold it. It is replicated state. Its lock is a leaf.
 //
 // Invariants
 //

@@ -19,7 +19,10 @@ func (l *loop) applyEffects() {
 	for _, p := range l.touched {
 		l.deliver(p)
 	}
-	l.flushPeers()
+	for _, n := range l.queuedTo { // the frames of an inline pass
+		l.o.Transport.Flush(n)
+	}
+	l.queuedTo = l.queuedTo[:0]
 	moved := false
 	for _, p := range l.touched {
 		moved = l.settle(p) || moved

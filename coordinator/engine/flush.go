@@ -85,8 +85,7 @@ func (e *Engine) relieve() {
 	}
 }
 
-// Busy is the duration of each core loop's current pass since the first call that saw it, 0 if none runs. It takes no
-// lock.
+// Busy is the duration of each core loop's current pass since the first call that saw it, 0 if none runs; lock-free.
 func (e *Engine) Busy() []time.Duration {
 	busy := make([]time.Duration, len(e.loops))
 	for i, l := range e.loops {

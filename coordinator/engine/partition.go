@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/store"
+	"github.com/lockstepmq/lockstep/rpc"
 )
 
 // Machine decides about one replica; *replica.Machine is one.
@@ -26,8 +29,7 @@ type sharing interface {
 	Release()
 }
 
-// Partition is one replica on this broker: its machine, store and channels, for which it is nsqd.Log and
-// nsqd.Replicator.
+// Partition is one replica on this broker: its machine, store and channels. It is their nsqd.Log and nsqd.Replicator.
 type Partition struct {
 	// Set before the loop gets the partition, and never changed; any goroutine reads them.
 	id    ident.Partition
@@ -176,4 +178,56 @@ func (p *Partition) Followers() []replica.FollowerView {
 		return *list
 	}
 	return nil
+}
+
+// TransferLeadership starts a planned change of leader of a partition led here: rpc.ErrNotLeader if it is not.
+func (e *Engine) TransferLeadership(id ident.Partition, to ident.Node) error {
+	p, ok := e.Partition(id)
+	if !ok || !p.Leading() {
+		return rpc.ErrNotLeader
+	}
+	p.TransferLeadership(to)
+	return nil
+}
+
+// TransferLeadership starts the change of leader: the channels stop, and their changes are replicated first (EL-7).
+func (p *Partition) TransferLeadership(to ident.Node) { p.Post(replica.TransferLeadership{To: to}) }
+
+// Settle makes the channels' last changes durable on the whole in-sync set: a planned stop must not forget a requeue
+// of the last 10 ms. If ctx ends first, messages are redelivered. dead: a broker is known to be dead.
+func (e *Engine) Settle(ctx context.Context, dead func(ident.Node) bool) {
+	for _, p := range e.Partitions() {
+		if p.Leading() {
+			p.queue.Flush()
+		}
+	}
+	for _, l := range e.loops {
+		select {
+		case <-l.await(event{kind: eventBarrier}):
+		case <-ctx.Done():
+		}
+	}
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for !e.settled(dead) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settled reports whether each change of a channel led here is on all in-sync replicas, unless one of them has died.
+func (e *Engine) settled(dead func(ident.Node) bool) bool {
+	for _, p := range e.Partitions() {
+		v := p.View()
+		if v.Role != replica.Leader || v.StateCommitted >= v.StateIssued {
+			continue
+		}
+		if !slices.ContainsFunc(v.ISR, func(m ident.Member) bool { return dead(m.Node) }) {
+			return false
+		}
+	}
+	return true
 }

@@ -103,14 +103,6 @@ func (l *loop) Synced(token uint64, err error) {
 	l.submit(e, true, 0)
 }
 
-// flushPeers sends the frames that an inline pass has queued.
-func (l *loop) flushPeers() {
-	for _, n := range l.queuedTo {
-		l.o.Transport.Flush(n)
-	}
-	l.queuedTo = l.queuedTo[:0]
-}
-
 // single is the replica.Completer of one put that a goroutine waits for.
 type single chan replica.Completion
 

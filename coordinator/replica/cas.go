@@ -7,9 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// proposal is one compare-and-swap on the partition's key (ID-1, AC-5). It is outstanding (Machine.cas) until its
-// answer comes. If the answer is lost, it stays unresolved (leadership.unresolved) until the key's revision has moved
-// past the one it compares: until then it may still land.
+// proposal is one compare-and-swap on the partition's key (ID-1, AC-5), outstanding (Machine.cas) until its answer
+// comes. Without one it is unresolved until the key's revision has moved past the one it compares: it may still land.
 type proposal struct {
 	token    uint64
 	kind     casKind

@@ -13,9 +13,8 @@ type ack struct {
 // commitment works out the committed end and channel state from the acknowledgements of one moment (AC-4): what the
 // leader and every member of the maximal ISR hold durably.
 //
-// A commitment has no memory. The leader begins one with its own ack, requires each member of each ISR that counts,
-// waits for the replicas that are about to join, and takes the result. Computing it for each acknowledgement takes
-// nanoseconds; a remembered result would have to follow every change of the maximal ISR.
+// A commitment has no memory. The leader begins one with its own ack, requires each member of each ISR that counts, and
+// waits for the replicas that are about to join. Computing it for each acknowledgement takes nanoseconds.
 //
 // hashicorp/raft's commitment takes the median of its voters, because any majority may elect the next leader. Here
 // every member of the ISR may become leader alone, so it is the minimum.

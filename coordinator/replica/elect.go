@@ -95,9 +95,8 @@ func (m *Machine) handleProbeReply(from Peer, msg *Message) {
 	c.replies = append(c.replies, logTip{node: from.Node, epoch: msg.LastEpoch, end: msg.Durable.Offset})
 }
 
-// headStartMS is how long this candidate waits for better candidates: one election time for each reply that ranks before
-// its own log. While replies are missing, it adds one election time, and one for each place in the ISR, so that
-// candidates that cannot reach each other do not collide.
+// headStartMS is how long this candidate waits: one election time for each reply that ranks before its own log. While
+// replies are missing it adds one, and one for each place in the ISR, so that isolated candidates do not collide.
 func (m *Machine) headStartMS() int64 {
 	c := m.campaign
 	mine := logTip{node: m.self.Node, epoch: m.log.lastEpoch(), end: m.log.durable.end.Offset}

@@ -164,8 +164,7 @@ func (m *Machine) writable() bool {
 	return l != nil && m.role == Leader && m.markerCommitted() && !l.paused && m.liveISR() >= m.state.MinInSync
 }
 
-// accepts reports whether this put may get an offset now. While a member's disk is full, only control batches may
-// (AC-9).
+// accepts reports whether this put may get an offset now. While a disk is full, only control batches may (AC-9).
 func (m *Machine) accepts(d *queue.Draft) bool {
 	return m.writable() && (d.Control != 0 || len(m.lead.held) == 0 && m.withSpace(m.state.ISR) == len(m.state.ISR))
 }

@@ -201,9 +201,8 @@ func (m *Machine) advanceCommitted(p ident.Position) {
 // committedEveryMS is the least time between two submissions of a leader that carry the committed end.
 const committedEveryMS = 100
 
-// recordCommitted lets the committed end ride on a submission of the leader, so that an old disk shows how far its
-// leader had committed. A put commits in a Step that writes nothing; the next append or channel-state version carries
-// the end. At most one submission in committedEveryMS has it.
+// recordCommitted lets the committed end ride on the next submission of the leader, at most one in committedEveryMS, so
+// that an old disk shows how far its leader had committed. A put commits in a Step that writes nothing.
 func (m *Machine) recordCommitted() {
 	if m.wrote() && m.nowMS-m.committedMS >= committedEveryMS {
 		m.writeCommitted()

@@ -26,9 +26,8 @@ const (
 	ackShare = 128
 )
 
-// acknowledgements maintains the acknowledgement record: durable evidence outside of the journal's
-// files that the groups up to a number were answered. Without the record, a journal whose last
-// groups were lost by a disk looks like a complete one.
+// acknowledgements maintains the acknowledgement record: durable evidence outside of the journal's files that groups
+// were answered. Without it, a journal whose last groups were lost by a disk looks complete.
 //
 // The writer writes the record after each group to the page cache, and a timer syncs it: a second sync before each
 // answer would double the latency of every put. So the record is exact after a kill of the process, and at most one

@@ -150,9 +150,8 @@ func (j *Journal) adopt(im *image) error {
 	return nil
 }
 
-// Start begins to write. durable reports that all submissions up to number n are durable, and the mark
-// after them. It is called from the journal's goroutine or by Flush, once at a time, and must not block.
-// Its error is final and is repeated for all later submissions.
+// Start begins to write. durable reports that all submissions up to number n are durable, and the mark after them, once
+// at a time. It must not block. Its error is final and is repeated for all later submissions.
 func (j *Journal) Start(durable func(n uint64, at Mark, err error)) error {
 	j.durable = durable
 	if err := j.removeStrays(); err != nil {
@@ -260,19 +259,10 @@ func (j *Journal) Mark() Mark {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := j.mu.mark
-	if m.Files = j.filesLocked(); m.Files > 0 {
-		m.FileBytes = j.o.FileBytes
+	if j.mu.begun > 0 && !j.o.NoSync && !j.o.Mixed { // without syncs nothing is certain
+		m.Files, m.FileBytes = min(j.mu.begun, maxFree), j.o.FileBytes // more free files are removed
 	}
 	return m
-}
-
-// filesLocked is the least number of files with groups from now on: more than maxFree free ones are
-// removed. With NoSync it is 0, because nothing is certain there.
-func (j *Journal) filesLocked() int {
-	if j.o.NoSync || j.o.Mixed {
-		return 0
-	}
-	return min(j.mu.begun, maxFree)
 }
 
 // Written is the number of groups that this run has synced, and the bytes that it has written.

@@ -11,9 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Identity is the hash of a message's id. The leader of a partition recognises by it a message that is
-// published again (docs/adr/0012). It is the first half of a SHA-256: a client must not be able to find
-// two ids with one hash, because the second message would count as a repeat of the first.
+// Identity is the hash of a message's id, by which a leader recognises a message that is published again
+// (docs/adr/0012): half a SHA-256, so that no client finds two ids with one hash, whose second message would be lost.
 type Identity [16]byte
 
 // The sources of identities. The identities of two sources are never equal.
@@ -164,9 +163,8 @@ type Clock uint32
 // ClockTick is the unit of Clock in milliseconds.
 const ClockTick = 100
 
-// IdentityMark describes the messages with identities that a replica still recognises (the dedupe
-// window). It is derived from the log and written periodically, so that a replica derives the same after
-// a start. The zero value: the log never had a message with an identity.
+// IdentityMark describes the messages with identities that a replica still recognises (the dedupe window). It is
+// written periodically, for the next start. The zero value: the log never had such a message.
 type IdentityMark struct {
 	From    ident.Offset // the identities of the batches from here on are in the window
 	End     ident.Offset // the end of the log at the time of the mark, above 0

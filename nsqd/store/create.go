@@ -71,9 +71,8 @@ func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, erro
 	return p, nil
 }
 
-// Create creates an empty partition with a new store id, durably. It reuses a folder that an
-// interrupted Create left. Errors: errExists; ErrDiskFull, after which Create may be called again; or
-// another error of the disk, which stops the store.
+// Create creates an empty partition with a new store id, durably, also after an interrupted Create. Errors: errExists;
+// ErrDiskFull, after which it may be repeated; or another error of the disk, which stops the store.
 func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	if _, ok := s.Partition(id); ok {
 		return nil, fmt.Errorf("%w: %s", errExists, id)

@@ -13,9 +13,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Open recovers a data directory and starts the store. The caller holds the lock on the directory.
-// A damaged directory opens: doubtful partitions get a new store id, so that the cluster does not
-// count them as in sync, and the log says so.
+// Open recovers a data directory, locked by the caller, and starts the store. Doubtful partitions of a damaged
+// directory get a new store id, so that the cluster does not count them as in sync, and the log says so.
 func Open(o Options) (*Store, error) {
 	s := &Store{o: o.withDefaults(), damaged: make(chan struct{}, 1), failed: make(chan struct{})}
 	s.noSync.Store(o.NoSync)

@@ -99,14 +99,6 @@ func (p *Partition) Start() ident.Position {
 	return p.mu.first
 }
 
-// tailStartLocked is where the memory tail begins.
-func (p *Partition) tailStartLocked() ident.Offset {
-	if len(p.mu.tail) == 0 {
-		return p.mu.end.Offset
-	}
-	return p.mu.tail[0].At.Offset
-}
-
 // submitted applies a write to the memory before it is durable, so that readers see the newest batches at once.
 func (p *Partition) submitted(w *queue.Write) (cuts uint64) {
 	p.mu.Lock()

@@ -88,9 +88,8 @@ var errUnproven = errors.New("store: the chain of checksums does not prove these
 // damage goes, and releases the range from quarantine. The bytes are durable on return. repairedTo is the end of the
 // repaired range. Errors: errUnknown, errUnproven, or an error of the disk, which stops the store.
 //
-// The batches must be one chain, and this disk must still prove its end: by the commit log's
-// checksum, or by the following batch, which names the checksum before it. Equal checksums at one
-// place mean equal bytes up to that place, so only the original bytes can enter.
+// The batches must be one chain, and this disk must still prove its end: by the commit log's checksum, or by the
+// following batch, which names the checksum before it. So only the original bytes can enter.
 func (p *Partition) Repair(batches []queue.Batch) (repairedTo ident.Offset, err error) {
 	p.files.Lock()
 	defer p.files.Unlock()

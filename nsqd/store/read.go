@@ -17,9 +17,8 @@ var ErrTrimmed = errors.New("store: retention has removed this range")
 
 var errCutDuringRead = fmt.Errorf("store: the log was cut during each of %d reads", readAttempts)
 
-// ReadAt returns whole batches that begin at or after offset from: about max bytes, at least one
-// batch if there is any, from memory or from the segments. Errors: *queue.Damage for an unreadable
-// range, ErrTrimmed for one before the start. Any goroutine.
+// ReadAt returns whole batches that begin at or after offset from: about max bytes, at least one batch if there is any.
+// Errors: *queue.Damage for an unreadable range, ErrTrimmed for one before the start. Any goroutine.
 //
 // It may return batches that are not committed, or not even durable. The caller bounds what it uses.
 func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
@@ -95,7 +94,10 @@ func (p *Partition) readSequence(n ident.Sequence, max int) ([]queue.Batch, erro
 func (p *Partition) read(max int, inTail func() (ident.Offset, int), boundary func() (ident.Offset, bool)) ([]queue.Batch, error) {
 	for range readAttempts {
 		p.mu.RLock()
-		start, cuts := p.tailStartLocked(), p.mu.cuts
+		start, cuts := p.mu.end.Offset, p.mu.cuts // the start of the tail
+		if len(p.mu.tail) > 0 {
+			start = p.mu.tail[0].At.Offset
+		}
 		at, i := inTail()
 		if at >= start {
 			b := upTo(max, p.mu.tail[i:])

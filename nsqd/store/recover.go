@@ -147,9 +147,8 @@ const (
 	adoptBytes = 256 << 20
 )
 
-// cutToJournal cuts the log to the first batch of the journal that lies within it: from there on
-// the journal has everything. A batch above the end was cut again before the segments were synced.
-// Without any segment the first batch is the beginning of the log.
+// cutToJournal cuts the log to the first batch of the journal that lies within it. A batch above the end was cut again
+// before the segments were synced. Without any segment the first batch is the beginning of the log.
 func (r *recovery) cutToJournal(b queue.Batch) bool {
 	if _, ok := r.p.segments.start(); !ok {
 		r.restart(b.At, b.PrevCRC)
@@ -248,10 +247,9 @@ func scanChain(p *Partition) (last queue.Batch) {
 	return queue.Batch{End: p.durable.start, CRC: p.durable.startCRC}
 }
 
-// rebuildIndex brings the commit log in line with the log. It keeps the records up to the newest one that names the
-// very batch in the segments (equal checksums mean equal prefixes), and rebuilds the rest from the headers. An
-// interrupted checkpoint may have left sectors of the index from a cut that was itself lost, among others. So records
-// above the committed end, below which no cut ever happens, must also continue each other.
+// rebuildIndex keeps the records of the commit log up to the newest one that names the very batch in the segments
+// (equal checksums mean equal prefixes), and rebuilds the rest from the headers. An interrupted checkpoint may have
+// left sectors of a cut that was lost, so records above the committed end must also continue each other.
 func (r *recovery) rebuildIndex() {
 	p, d := r.p, &r.p.durable
 	p.index.TruncateAtGap(d.committed.Offset)
@@ -369,9 +367,8 @@ func (p *Partition) recentPuts(any int) []queue.RecentPut {
 // putSince tolerates. Edges retry for at most a third of RepeatFor.
 const clockJumps = 30
 
-// putSince returns the offset from which the log covers at least this duration, or its start. The times
-// in the batches are wall clocks. They never decrease, but a clock that jumped ahead would make all
-// earlier batches old, so two adjacent batches count as at most a 30th of the duration apart.
+// putSince returns the offset from which the log covers at least this duration, or its start. The times in the batches
+// are wall clocks, which may jump ahead, so adjacent batches count as at most a 30th of the duration apart.
 func (p *Partition) putSince(duration time.Duration) ident.Offset {
 	wantMS, apartMS := duration.Milliseconds(), max(duration.Milliseconds()/clockJumps, 1)
 	end, start := p.durable.end.Offset, p.durable.start.Offset

@@ -25,9 +25,8 @@ const segmentSuffix = ".seg"
 
 // segments are the files with a partition's batches, without gaps: file %020d.seg begins at the offset in its name.
 //
-// Write, Truncate, Reset, TrimHead, Repair and Sync run in one goroutine at a time, concurrently with
-// readers. If a range is cut during a read, only the checksums protect the reader: the caller reads below
-// ends that may be cut, or checks again after the read.
+// The methods that write run in one goroutine at a time, concurrently with readers. If a range is cut during a read,
+// only the checksums protect the reader: it reads below ends that may be cut, or checks again afterwards.
 type segments struct {
 	fs       vfs.FS
 	files    *vfs.Cache
@@ -210,7 +209,7 @@ func (s *segments) truncate(end ident.Offset) error {
 	return nil
 }
 
-// reset removes all files. The next Write may begin anywhere.
+// reset removes all files. The next write may begin anywhere.
 func (s *segments) reset() error { return s.truncate(-1) }
 
 // beginAt removes all files, so that the log begins at an offset below the first one. It makes an empty file for that
@@ -243,7 +242,7 @@ func (s *segments) remove(base ident.Offset) error {
 	return nil
 }
 
-// startAfterTrim is the start of the log after TrimHead, false if TrimHead would remove nothing.
+// startAfterTrim is the start of the log after trimHead, false if trimHead would remove nothing.
 func (s *segments) startAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	list := s.segments()
 	n := 0
@@ -314,9 +313,8 @@ func (s *segments) covering(o ident.Offset) (segment, bool) {
 
 var errNoPlace = errors.New("the batch is outside the segments")
 
-// repair writes batches of a peer over damaged ranges, after the caller has proved them by the
-// chain of checksums. It also extends files that were cut short. The batches are durable on return.
-// Like Write, it runs in one goroutine at a time.
+// repair writes batches of a peer over damaged ranges, after the caller has proved them, and extends files that were
+// cut short. The batches are durable on return. Like write, it runs in one goroutine at a time.
 func (s *segments) repair(batches []queue.Batch) error {
 	for i := range batches {
 		if err := s.rewrite(&batches[i]); err != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// readAt reads whole batches from offset `from`, where a batch begins, up to limit: about max bytes,
-// and at least one batch. It checks every batch. A batch that fails its check ends the result; if it is
-// the first, the error is a *queue.Damage. The result is empty at or beyond the end.
+// readAt reads and checks whole batches from offset `from`, where a batch begins, up to limit: about max bytes, at
+// least one batch. A damaged batch ends the result; if it is the first, the error is a *queue.Damage.
 func (s *segments) readAt(from, limit ident.Offset, max int) ([]queue.Batch, error) {
 	return s.read(from, limit, max, s.readBytes)
 }
@@ -122,12 +121,11 @@ func (s *segments) hole(o ident.Offset) *queue.Damage {
 	return d
 }
 
-// scanBytes is the number of bytes that Headers reads at a time.
+// scanBytes is the number of bytes that headers reads at a time.
 const scanBytes = 256 << 10
 
-// headers calls visit for the header of each batch from offset `from`, where a batch begins, up to
-// limit, until visit returns false. It does not check payloads. It returns the offset at which it
-// stopped and, if it could not continue, a *queue.Damage.
+// headers calls visit for the header of each batch from offset `from`, where a batch begins, up to limit, until visit
+// returns false. It returns the offset at which it stopped and, if it could not continue, a *queue.Damage.
 func (s *segments) headers(from, limit ident.Offset, visit func(queue.Batch) bool) (ident.Offset, error) {
 	var buf []byte
 	bufAt := from

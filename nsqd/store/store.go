@@ -160,9 +160,8 @@ func (s *Store) SetSync(on bool) error {
 	return s.Checkpoint()
 }
 
-// Busy is the time for which a group of submissions has been on its way to the disk; 0 without one.
-// Any goroutine may call it. It takes no lock that is held over a disk call, so it does not wait,
-// even if the disk hangs. With NoSync the call that hangs is Flush.
+// Busy is the time for which a group of submissions has been on its way to the disk; 0 without one. It waits for
+// nothing, even if the disk hangs. With NoSync the call that hangs is Flush. Any goroutine may call it.
 func (s *Store) Busy() time.Duration { return s.journal.Busy() }
 
 // Err is the error that stopped the store, nil while it works.

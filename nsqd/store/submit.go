@@ -51,8 +51,7 @@ func (s *Store) Queue(subs []Submission, sink Sink, token uint64) (flush bool) {
 	return s.noSync.Load()
 }
 
-// Flush writes the queued submissions with Options.NoSync; otherwise it does nothing. It waits for
-// the page cache, and so for a disk that hangs: the caller holds no lock that others wait for.
+// Flush writes the queued submissions with Options.NoSync. It waits for the page cache, and so for a disk that hangs.
 // Synced is called before Flush returns, unless another goroutine writes already.
 func (s *Store) Flush() { s.journal.Flush() }
 

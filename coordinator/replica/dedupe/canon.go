@@ -6,9 +6,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// CanonicalWriter appends the canonical form of a state machine to B: bytes that are equal for two states that behave
-// alike from then on. The model (internal/test/verify/model) distinguishes visited states by them. A moment is written
-// as its age, and ages beyond the deadline that is compared with them are equal.
+// CanonicalWriter appends the canonical form of a state machine to B, by which the model distinguishes visited states.
+// A moment is written as its age; ages beyond the deadline that is compared with them are equal.
 type CanonicalWriter struct {
 	B     []byte
 	NowMS int64 // ages are counted up to here
