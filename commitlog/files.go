@@ -89,8 +89,8 @@ func (l *Log) load() bool {
 	return l.loadEpochs(v) && l.loadTail(v)
 }
 
-// dropStale drops the files before a file that does not begin at their end: they are older than a Restart,
-// and a power cut has undone their removal. It returns false if the last record of a file cannot be read.
+// dropStale drops the files before a file that does not begin at their end. They are older than a Restart, and their
+// removal was undone by a power cut. It returns false if the last record of a file cannot be read.
 func (l *Log) dropStale(v view) bool {
 	for i := len(v.disk) - 1; i > 0; i-- {
 		last, ok := v.read(v.disk[i].first - 1)
@@ -134,8 +134,8 @@ func (l *Log) loadTail(v view) bool {
 	return ok
 }
 
-// Flush writes the records that end at or below limit to the files, and applies cuts to the files.
-// It syncs nothing; see Sync.
+// Flush writes the records that end at or below limit to the files, and applies cuts to the files. It does not sync;
+// see Sync.
 func (l *Log) Flush(limit ident.Offset) error {
 	l.mu.Lock()
 	cuts, disk, garbage := l.mu.cuts, slices.Clone(l.mu.disk), l.mu.garbage
@@ -174,7 +174,7 @@ func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 	}
 	l.mu.disk, l.mu.flushed = disk, flushed
 	drop := int(flushed-l.mu.tailFrom) - cachedRecords
-	if drop <= cachedRecords { // it copies, so not for every few records
+	if drop <= cachedRecords { // it copies the array, so it does not run for a few records
 		return
 	}
 	l.mu.tail = slices.Delete(l.mu.tail, 0, drop)
@@ -284,7 +284,7 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// TrimHead moves the start up to p, where a batch begins, and removes the files that are completely below.
+// TrimHead moves the start up to p, where a batch begins, and removes the files that end at or below p.
 func (l *Log) TrimHead(p ident.Position) error {
 	l.mu.Lock()
 	if p.Offset <= l.mu.start.Offset {

@@ -13,7 +13,7 @@ const (
 	// cachedRecords is the number of the newest records that stay in memory after they were written
 	// to a file: replication nearly always asks for the end.
 	cachedRecords = 32
-	// keptRecords is the capacity of the largest array that these records stay in.
+	// keptRecords is the capacity of the largest array kept for these records.
 	keptRecords = 2 * cachedRecords
 )
 
@@ -26,8 +26,8 @@ type Log struct {
 	mu    struct {
 		sync.RWMutex
 		start, end ident.Position
-		// Records are numbered without gaps since Open. Those from tailFrom on are in tail, those below flushed are in
-		// disk, those below synced are durable there. tailFrom ≤ flushed, synced ≤ flushed.
+		// Records are numbered without gaps since Open. Records from tailFrom on are in tail, records below flushed are
+		// in disk, and records below synced are durable there. tailFrom ≤ flushed, synced ≤ flushed.
 		tail     []Record
 		tailFrom int64
 		flushed  int64
@@ -113,8 +113,8 @@ func (l *Log) cutLocked(cut int64, end ident.Offset, last Record, ok bool) {
 	}
 }
 
-// TruncateAtGap drops the records from the first one on that begins at or above floor and does not
-// continue its predecessor. It does not search in the dropped records, because their order may be wrong.
+// TruncateAtGap drops the first record that begins at or above floor and does not continue its predecessor, and all
+// records after it. It does not search in the dropped records, because their order may be wrong.
 func (l *Log) TruncateAtGap(floor ident.Offset) {
 	l.mu.RLock()
 	tail, from, v := slices.Clone(l.mu.tail), l.mu.tailFrom, l.viewLocked()

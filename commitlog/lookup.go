@@ -54,8 +54,8 @@ func (l *Log) Newest(n int) (Record, bool) {
 // walkRecords is how many records Walk reads at a time.
 const walkRecords = 512
 
-// Walk calls visit for the records of the batches from offset `from` on, in order. It returns false
-// if some could not be read; visit does not get them. The log must not be cut during Walk.
+// Walk calls visit for the records of the batches from offset `from` on, in order. It returns false if some could not
+// be read; visit is not called for those. The log must not be cut during Walk.
 func (l *Log) Walk(from ident.Offset, visit func(Record)) bool {
 	l.mu.RLock()
 	tail, v := slices.Clone(l.mu.tail), l.viewLocked()

@@ -18,8 +18,8 @@ type Record struct {
 	Size   uint32         // bytes of the batch
 	Count  uint32         // messages; 0 for a control batch
 	CRC    uint32         // header checksum of the batch
-	// PrevCRC is the header checksum of the batch before: the chain of the log at this place, also
-	// after retention has removed that batch.
+	// PrevCRC is the header checksum of the previous batch: the chain of the log at this position, also after retention
+	// has removed that batch.
 	PrevCRC uint32
 	// Identified: messages of the batch have identities (queue.Identity).
 	Identified bool

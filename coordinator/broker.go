@@ -60,7 +60,7 @@ type Broker struct {
 	replicas  *replicas.Local
 	work      *maintenance.Work
 
-	partitionsChanged, nodesChanged concurrency.Edge // of partitions here, and of brokers' permanent keys: for the session
+	partitionsChanged, nodesChanged concurrency.Edge // signal changes of partitions here and of brokers' permanent keys to the session
 
 	history  history
 	answerer atomic.Pointer[func(ctx context.Context, question []byte) ([]byte, error)] // of the console here
@@ -90,12 +90,13 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 
 // start starts the components in their order; Close undoes it in reverse.
 func (b *Broker) start(ctx context.Context) error {
-	// 1. The name: no other broker may have it. The data path may be older than what the cluster has of this broker.
+	// 1. The name: no other broker may use it. The data path may be older than the cluster's record of this broker.
 	restored, err := b.takeName(ctx)
 	if err != nil {
 		return err
 	}
-	// 2. The disk. The start counts only when it is open: after a crash before, the next start checks step 1 again.
+	// 2. The disk. The start is counted only after the disk is open: after an earlier crash the next start repeats step
+	// 1.
 	if err := b.openStore(restored); err != nil {
 		return err
 	}
@@ -105,7 +106,8 @@ func (b *Broker) start(ctx context.Context) error {
 	if err := b.session.CheckLevel(ctx); err != nil { // it may have been raised before Announce, not after
 		return err
 	}
-	// 3. The incarnation of this run. The contact begins before: a leader that never reaches its replicas is fenced too.
+	// 3. The incarnation of this run. Contact tracking begins before, so that a leader that never reaches its replicas
+	// is fenced too.
 	b.contact = session.NewContact(b.session)
 	b.o.Metrics.Gauge("metadata_unheard_seconds", func() float64 { return b.contact.Unheard().Seconds() })
 	if err := b.session.Register(ctx); err != nil {
@@ -158,11 +160,11 @@ func (b *Broker) takeName(ctx context.Context) (restored bool, err error) {
 var errRestored = errors.New("coordinator: this data path is older than what the cluster has of this broker")
 
 func (b *Broker) openStore(restored bool) error {
-	var doubt error // the reason why the store must not trust what it has
+	var doubt error // the reason why the store must not trust its content
 	if restored {
 		doubt = errRestored
 	}
-	var slow time.Time // when a slow sync was last logged: at most once a second. Calls do not overlap
+	var slow time.Time // when a slow sync was last logged: at most once a second; calls do not overlap
 	s, err := store.Open(store.Options{
 		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, Mixed: b.o.NoSync,
 		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles,

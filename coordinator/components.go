@@ -56,7 +56,8 @@ func (b *Broker) makeEngine() {
 	})
 }
 
-// reachability implements engine.Options.Reachability: which brokers answer, and when the metadata last had this one's registration.
+// reachability implements engine.Options.Reachability: which brokers answer, and when the metadata last confirmed this
+// broker's registration.
 type reachability struct {
 	*liveness.Peers
 	*session.Contact
@@ -123,7 +124,7 @@ type core struct {
 	*Broker
 	*engine.Engine
 	*query.Directory
-	*admin.Channels // nil until makeComponents has made them
+	*admin.Channels // nil until makeComponents has run
 }
 
 func (c *core) Topic(name string) (metadata.TopicState, bool) { return c.catalog.Topic(name) }

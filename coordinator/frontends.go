@@ -33,8 +33,8 @@ func (d directory) TopicSettings(topic string) (api.TopicSettings, bool) {
 	return d.b.Admin.Settings(topic)
 }
 
-// Ready is nil if the broker is registered, can store messages, and reaches another broker, unless there is none: else it
-// could neither forward puts nor relay.
+// Ready is nil if the broker is registered, can store messages, and reaches another broker if there is one: otherwise
+// it could neither forward puts nor relay.
 func (d directory) Ready() error {
 	b := d.b
 	if b.session.Incarnation() == 0 || b.stopping.Load() {
@@ -52,7 +52,7 @@ type console struct {
 	*query.Inspector
 }
 
-// Faults are this broker's own.
+// Faults lists this broker's own faults.
 func (c console) Faults() api.FaultSample {
 	b := c.b
 	return api.FaultSample{
@@ -91,12 +91,13 @@ func (b *Broker) answerConsole(ctx context.Context, question []byte) ([]byte, er
 // Self is this broker's name.
 func (b *Broker) Self() ident.Node { return b.self }
 
-// Incarnation is the newest registration, also after it was lost: request ids carry it, and two brokers must never use the
-// same.
+// Incarnation is the incarnation of the newest registration, even after that was lost. Request ids contain it, and two
+// brokers must never use the same one.
 func (b *Broker) Incarnation() ident.Incarnation { return b.session.Newest() }
 
 // Changed is closed at the next change of metadata, leadership or peers.
 func (b *Broker) Changed() <-chan struct{} { return b.catalog.Changed() }
 
-// Decommissioned reports whether this broker is decommissioned and has no replica left: then its next stop is permanent.
+// Decommissioned reports whether this broker is decommissioned and has no replica left: if so, its next stop is
+// permanent.
 func (b *Broker) Decommissioned() bool { return b.catalog.Decommissioned(b.self) }

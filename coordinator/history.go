@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/events"
 )
 
-// history is the metadata before the last change, as far as events need it. The goroutine of the watch owns it.
+// history is the part of the previous metadata that events need. The goroutine of the watch owns it.
 type history struct {
 	partitions map[ident.Partition]metadata.PartitionState
 	live       map[ident.Node]ident.Incarnation
@@ -38,7 +38,7 @@ func (b *Broker) noteHistory(touched catalog.Touched) {
 		s, ok := b.catalog.Record(name)
 		h.topic(b.o.Events, name, s, ok && !s.Deleted, first)
 	}
-	for _, id := range touched.Trash { // after the topics, which need the state before
+	for _, id := range touched.Trash { // after the topics, which need the previous state
 		delete(h.trash, id)
 		if t, ok := b.catalog.Trashed(id); ok {
 			h.trash[id] = t.Created

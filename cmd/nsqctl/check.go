@@ -167,8 +167,8 @@ func compare(ctx context.Context, cursors []*digestCursor, end int64) (problem s
 			}
 			start = max(start, c.page.Start)
 		}
-		// Retention may have removed batches from another replica: its files end at other offsets, because its log
-		// began later or their size was changed.
+		// Retention may have removed batches from one replica only: replicas cut their files at different offsets,
+		// because their logs began at different places or the file size was changed.
 		trimmed, ended := false, 0
 		for _, c := range cursors {
 			b := c.batch(end)

@@ -71,9 +71,9 @@ func (s *standby) serve(b backends) {
 // end ends all waits: a process that stops no longer serves.
 func (s *standby) end() { s.once.Do(func() { close(s.over) }) }
 
-// await is the one wait for the start of the broker: of every command and request of a client. It ends when the broker
-// serves, at the latest hold after the request arrived, and reports whether the broker serves. The caller has not read
-// the body of the request, so a request that waits has no memory but its connection's.
+// await is where every command and request of a client waits for the broker to start. It returns when the broker
+// serves, or hold after the request arrived at the latest, and reports whether the broker serves. The caller has not
+// read the body of the request, so a waiting request takes no memory beyond its connection's.
 func (s *standby) await(ctx context.Context, arrived time.Time) bool {
 	if s.broker.Load() != nil {
 		return true
@@ -115,7 +115,7 @@ func (s *standby) say(why string) {
 	}
 }
 
-// sayIfLong is say for a wait that every start has for a moment: only a longer one is logged.
+// sayIfLong is say for a wait that every start has briefly: it is logged only if it takes long.
 func (s *standby) sayIfLong(why string) {
 	if time.Since(s.began) < usualWait {
 		s.step(why)
@@ -165,7 +165,8 @@ func (s *standby) Subscribe(ctx context.Context, r api.SubscribeRequest) (api.Su
 	return nil, fmt.Errorf("%w: %s", outcome.ErrNotReady, s.why())
 }
 
-// port returns the handler of an HTTP port: probes are answered at once; of selects it in the broker's backends.
+// port returns the handler of an HTTP port: probes are answered at once. of selects the handler from the broker's
+// backends.
 func (s *standby) port(of func(*backends) http.Handler) http.Handler {
 	waiting := httpapi.NotReady(s.why)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

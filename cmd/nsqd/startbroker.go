@@ -74,8 +74,8 @@ func (p *process) explainStart(ctx context.Context) (end func()) {
 }
 
 // reusablePort is the port for other brokers as a coordinator uses it. If the coordinator cannot start, Close only ends
-// its use, and the next one gets the same port, which no other process can bind in between. A started coordinator
-// closes the port itself: a closed port is how other brokers notice the death.
+// its use of the port. The next coordinator gets the same port, and no other process can bind it in between. A started
+// coordinator closes the port itself, because other brokers detect a death by the closed port.
 type reusablePort struct {
 	*net.TCPListener
 	given, closed atomic.Bool

@@ -57,7 +57,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	if err != nil {
 		return coordinator.Options{}, err
 	}
-	var members metadata.Members // those of an external etcd are not Lockstep's to change
+	var members metadata.Members // Lockstep must not change the members of an external etcd
 	if p.meta.etcd != nil {
 		members = p.meta.etcd
 	}
@@ -160,7 +160,8 @@ func (p *process) consoleOptions() console.Options {
 	}
 }
 
-// ownFaults reports the certificates, the authorization service and the embedded etcd of this process, and its role there.
+// ownFaults reports the faults of this process's certificates, authorization service and embedded etcd, and its role in
+// etcd.
 func (p *process) ownFaults() (own health.Own, etcd string) {
 	ends, faults := certificates(p.o)
 	own.CertificateSeconds, own.CertificateFaults = map[string]float64{}, faults
@@ -226,7 +227,8 @@ func (p *process) httpOptions() httpapi.Options {
 	}}
 }
 
-// consumerOptions limits the consumers by HTTP as connections: a session costs about as much.
+// consumerOptions limits HTTP consumers as connections are limited, because a session costs about as much as a
+// connection.
 func (p *process) consumerOptions() consume.Options {
 	l := limitClients(p.files, p.o)
 	return consume.Options{

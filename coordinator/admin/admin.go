@@ -48,15 +48,15 @@ type Defaults struct {
 	Durability                               metadata.Durability
 	Ordered                                  bool
 	Options                                  metadata.TopicOptions
-	ByName                                   []option.Default // for patterns of names; the first match counts
+	ByName                                   []option.Default // by pattern of the name; the first match wins
 	AutoCreate                               bool             // a put or a subscription creates its topic
-	DeleteGrace                              time.Duration    // a deleted topic can be undeleted that long; 0: not at all
+	DeleteGrace                              time.Duration    // how long a deleted topic can be undeleted; 0: not at all
 	Hold                                     time.Duration    // how long the creation of a topic waits for brokers
-	// KnownChannels lists the channels that lookupd has of a new topic; nil: there is no lookupd.
+	// KnownChannels lists the channels that lookupd has for a new topic; nil: no lookupd is configured.
 	KnownChannels func(ctx context.Context, topic string) []string
 }
 
-// of is the state of a topic of this name that is created without explicit settings.
+// of returns the state of a topic of this name that is created without explicit settings.
 func (d Defaults) of(name string) metadata.TopicState {
 	s := metadata.TopicState{
 		V: metadata.Version, Partitions: d.Partitions, ReplicationFactor: d.ReplicationFactor, MinInSync: d.MinInSync,
@@ -75,7 +75,7 @@ func (d Defaults) of(name string) metadata.TopicState {
 	return s
 }
 
-// Options are all required, except Limits and Note.
+// Options: all fields except Limits and Note are required.
 type Options struct {
 	Self      ident.Node
 	Store     metadata.Store
@@ -90,7 +90,7 @@ type Options struct {
 	Defaults  Defaults
 	Limits    quota.Limits
 	Snapshot  func() plan.Snapshot // the cluster as the controller sees it
-	// Note records what a client's put or subscription created, or failed to create (err); nil: it is not recorded.
+	// Note records what a client's put or subscription created, or failed to create (err); nil: nothing is recorded.
 	Note  func(who api.Requester, detail string, err error)
 	Group *concurrency.Group
 	Log   logrus.FieldLogger
@@ -146,8 +146,9 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 		return a.topics.set(ctx, op)
 	case api.DeleteTopic:
 		if op.BrokerByBroker && a.directory.HidesSelf(op.Topic) {
-			// nsqadmin's "tombstone node" then asks for the deletion of one broker's copy, and takes a refusal for a
-			// failure of the tombstone, which is in force. All brokers have the same topic.
+			// After "tombstone node" nsqadmin requests the deletion of one broker's copy. It would report a refusal as
+			// a failure of the tombstone, although the tombstone is in force. All brokers share one topic, so there is
+			// no copy to delete.
 			a.log.WithField("topic", op.Topic).Warn("topic not deleted: this broker is tombstoned for the topic, so the request only concerns this broker; ask another broker to delete the topic")
 			return nil
 		}

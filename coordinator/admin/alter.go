@@ -16,7 +16,8 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// pause replicates a pause, or its end, at every leader. The key has it for later partitions.
+// pause replicates a pause or an unpause at every leader. The channel's key records it for partitions that are added
+// later.
 func (c *Channels) pause(ctx context.Context, op api.PauseChannel) error {
 	_, err := c.alter(ctx, op.Topic, op.Channel, func(s *metadata.ChannelState) { s.Paused = op.Paused }, func(s metadata.ChannelState) calls.QueueOp {
 		verb := calls.ChannelUnpause
@@ -55,7 +56,7 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 		return s, c.leaders.onAll(ctx, t, 0, op(s))
 	}
 	s, err = c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { edit(s); return nil })
-	if err == nil { // if the topic grows, either it reads the new key of the channel, or its own key has the new partitions
+	if err == nil { // if the topic grows concurrently: either the growth reads the channel's new key, or the topic's key lists the new partitions here
 		err = c.awaitChannel(ctx, t.ID, channel, s.Revision)
 		if now, ok := c.catalog.Topic(topic); ok && now.ID == t.ID {
 			t = now
@@ -73,8 +74,8 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 	return s, err
 }
 
-// pauseTopic writes the pause to the topic's key, then to every leader, and returns when this broker has it. The key
-// decides, as with channels.
+// pauseTopic writes the pause to the topic's key, then to every leader, and returns when this broker has it. The key is
+// authoritative, as with channels.
 func (c *Channels) pauseTopic(ctx context.Context, op api.PauseTopic) error {
 	t, err := c.rewriteTopic(ctx, op.Topic, func(t metadata.TopicState) (metadata.TopicState, error) { t.Paused = op.Paused; return t, nil })
 	for sent := !t.Paused; err == nil && sent != t.Paused; {
@@ -101,8 +102,9 @@ func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) er
 	return c.leaders.onAll(ctx, t, 0, op)
 }
 
-// RepositionChannel makes a channel exist, and moves it where it has no consumers: in one partition, or in all
-// (−1). A sequence is a place of the one partition; in the others a new channel begins by the rules.
+// RepositionChannel makes a channel exist, and moves it in the partitions where it has no consumers: in one partition,
+// or in all (−1). A sequence is a position in that one partition; in the other partitions a new channel begins at the
+// default position.
 func (c *Channels) RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -142,11 +144,11 @@ func (c *Channels) delete(ctx context.Context, topic, channel string) error {
 	return c.finishDelete(ctx, topic, channel, t, s.ID)
 }
 
-// idleChannel stands for the client in the audit when an unused channel is deleted.
+// idleChannel is the client named in the audit when an unused channel is deleted.
 var idleChannel = api.Requester{Identity: idle.Identity, Action: "channel_idle_after"}
 
-// DeleteIdle deletes an unused channel, if it and its topic are as they were read. txn.ErrCompare: one of them has
-// changed, or the fence fails. An interrupted deletion is completed.
+// DeleteIdle deletes an unused channel, if neither it nor its topic has changed since it was read. txn.ErrCompare: one
+// of them has changed, or this broker is no longer the controller. An interrupted deletion is completed.
 func (c *Channels) DeleteIdle(ctx context.Context, topic string, t metadata.TopicState, channel string, s metadata.ChannelState, fence ...metadata.Compare) error {
 	began := !s.Deleting
 	if began {
@@ -182,8 +184,9 @@ func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t me
 	return c.catalog.Await(ctx, func() bool { s, ok := c.catalog.Channels(t.ID)[channel]; return !ok || s.ID != id })
 }
 
-// dropKey removes the key. A topic that loses its last channel has no first one: the next begins with the messages that
-// the topic retained. grown: the topic has new partitions, whose leaders may have the channel too, so the key stays.
+// dropKey removes the key. If it was the topic's last channel, the next channel is a first channel again and begins
+// with the messages that the topic retained. grown: the topic has new partitions whose leaders may have the channel, so
+// the key stays.
 func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked metadata.TopicState, id uint64) (t metadata.TopicState, grown bool, err error) {
 	unlock, err := lock(ctx, c.locks, "channels of "+topic)
 	if err != nil {
@@ -247,8 +250,8 @@ func (c *Channels) setPolicy(ctx context.Context, op api.SetPolicy) error {
 	return c.awaitChannel(ctx, t.ID, op.Channel, s.Revision)
 }
 
-// refuseCycle refuses a dead-letter topic whose messages would return to the topic of the channel by the policies of
-// other channels: a message that fails everywhere would circulate endlessly.
+// refuseCycle refuses a dead-letter topic from which other channels' policies would return messages to the channel's
+// own topic: a message that fails everywhere would circulate endlessly.
 func (c *Channels) refuseCycle(topic, channel, to string) error {
 	cameFrom := map[string]string{to: ""}
 	for queue := []string{to}; len(queue) > 0; queue = queue[1:] {

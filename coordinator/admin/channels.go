@@ -32,13 +32,14 @@ type Channels struct {
 	created *createdChannels
 }
 
-// CreateChannel creates a channel unless it exists, and decides by one transaction which is a topic's first. It returns when
-// every partition's leader has replicated the position, so that nothing published later is missed. Idempotent.
+// CreateChannel creates a channel unless it exists, and decides in one transaction which channel is a topic's first. It
+// returns when every partition's leader has replicated the position, so that nothing published later is missed.
+// Idempotent.
 func (c *Channels) CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error {
 	return c.createWith(ctx, topic, channel, from, ordered, "")
 }
 
-// createWith is Create with a filter, which a channel that exists does not take over.
+// createWith is CreateChannel with a filter. An existing channel keeps its own filter.
 func (c *Channels) createWith(ctx context.Context, topic, channel, from string, ordered bool, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -71,8 +72,8 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 	}
 }
 
-// checkPlace refuses a new channel that would begin with a sequence beyond the end of one of the partitions (no
-// numbers: of all), before its key is written.
+// checkPlace refuses a new channel that would begin with a sequence beyond the end of one of the given partitions (none
+// given: of all), before the channel's key is written.
 func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, place api.Place, numbers ...uint16) error {
 	t, known, ok, err := c.known(topic, channel)
 	if err != nil || place.Kind != api.PlaceSequence || ok && !known.Deleting {
@@ -131,11 +132,11 @@ func (c *Channels) ChannelViews(topic string) (views []api.ChannelView, err erro
 	return views, nil
 }
 
-// ChannelMissing makes the next CreateChannel ask the leaders again: one of them does not have the channel.
+// ChannelMissing makes the next CreateChannel query the leaders again, because one of them does not have the channel.
 func (c *Channels) ChannelMissing(t ident.TopicID, channel string) { c.created.forget(t, channel) }
 
-// EnsureDeadLetters creates a dead-letter topic, and the channel that retains its dead letters and no other messages,
-// unless they exist.
+// EnsureDeadLetters creates, unless they exist, a dead-letter topic and the channel that retains its dead letters. The
+// channel receives no other messages.
 func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
 	if topic == "" {
 		return outcome.ErrTopicNotFound
@@ -185,8 +186,8 @@ func (c *Channels) known(topic, channel string) (t metadata.TopicState, state me
 	return t, state, known, nil
 }
 
-// makeKeys writes, in one transaction, the keys of a channel and of the channels of its topic that other callers here
-// wait for. It returns when the catalog has the outcome.
+// makeKeys writes, in one transaction, the keys of a channel and of the channels of the same topic that other callers
+// on this broker wait for. It returns when the catalog has the outcome.
 func (c *Channels) makeKeys(ctx context.Context, topic, channel string) error {
 	unlock, err := lock(ctx, c.locks, "channels of "+topic) // each creation and deletion changes the topic's key
 	if err != nil {
@@ -391,8 +392,8 @@ func (p *pendingChannels) with(topic, channel string, known map[string]metadata.
 	return out
 }
 
-// createdChannels is the creation cache: the channels that every leader has replicated, as this broker knows, so that a
-// subscription needs no round trip. A recreated channel has another id.
+// createdChannels is the creation cache: the channels that, to this broker's knowledge, every leader has replicated, so
+// that a subscription needs no round trip. A recreated channel has another id.
 type createdChannels struct {
 	mu    sync.Mutex
 	known map[createdChannel]uint64

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	prepareTimeout = time.Second           // of one broker's answer; a slower broker is not in the first in-sync set
+	prepareTimeout = time.Second           // limit for one broker's answer; a slower broker is left out of the first in-sync set
 	prepareEach    = 10 * time.Millisecond // in addition, for each partition
 	connectWait    = 200 * time.Millisecond
-	// makers bounds the topics that a broker creates at the same time. Together with askers it is below the calls that
-	// a connection between brokers serves, so that none of a thousand simultaneous requests is refused, or begins with
-	// fewer replicas than available.
+	// makers bounds the topics that a broker creates at the same time. makers plus askers is below the number of
+	// concurrent calls that a connection between brokers serves. So among a thousand simultaneous requests none is
+	// refused, and none starts with fewer replicas than available.
 	makers = 24
 )
 
@@ -35,7 +35,7 @@ var errTaken = errors.New("admin: the topic was created by another broker")
 type creation struct {
 	name     string
 	topic    metadata.TopicState // as it will be
-	explicit bool                // requested by name, not by a put
+	explicit bool                // requested explicitly, not implied by a put
 	first    int                 // number of the first partition; 0 unless a topic grows
 	hold     time.Duration       // how long it is retried
 	began    time.Time           // of the first attempt
@@ -44,7 +44,7 @@ type creation struct {
 	written  bool // or perhaps
 }
 
-// prepared has the stores that brokers made, by node and partition number.
+// prepared holds the stores that brokers created, by node and partition number.
 type prepared map[ident.Node]map[int]ident.StoreID
 
 func (c *creation) begin() {
@@ -53,8 +53,8 @@ func (c *creation) begin() {
 	}
 }
 
-// try chooses brokers, lets them prepare replicas, and writes the topic and all its partition keys in one transaction,
-// which replaces the record old: of a deleted topic, or the zero value. nil: the topic exists.
+// try chooses brokers, lets them prepare replicas, and writes the topic and all its partition keys in one transaction.
+// It replaces the record old, which is that of a deleted topic or the zero value. nil: the topic exists.
 func (t *topics) try(ctx context.Context, c *creation, old metadata.TopicState) (err error) {
 	if live := len(t.catalog.LiveNodes()); live < c.topic.MinInSync {
 		c.begin()
@@ -76,7 +76,7 @@ func (t *topics) try(ctx context.Context, c *creation, old metadata.TopicState) 
 	if err != nil {
 		return err
 	}
-	if old.Deleted && !old.Trashed { // without its key, channels that an interrupted deletion left would never be found
+	if old.Deleted && !old.Trashed { // without the topic's key, channels left by an interrupted deletion would never be found
 		if err := txn.DeleteAll(ctx, t.store, t.keys.Channels(old.ID)); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (t *topics) ready(ctx context.Context, c *creation) (err error) {
 	return nil
 }
 
-// leadersFirst moves brokers that are drained, or below their disk reserve, behind the others: the first replica is the
+// leadersFirst moves brokers that are drained or below their disk reserve to the end, because the first replica is the
 // preferred leader. Such brokers are chosen only if there are too few others.
 func (t *topics) leadersFirst(places [][]ident.Node) {
 	rank := func(n ident.Node) int {
@@ -196,7 +196,7 @@ func (t *topics) puts(c *creation, old metadata.TopicState) ([]metadata.Put, err
 	}
 	puts := []metadata.Put{
 		{Key: t.keys.Topic(c.name), Value: metadata.Encode(state)},
-		{Key: t.keys.Tombstone(c.topic.ID), Delete: true}, // does nothing: a creation has as many puts as a deletion, which must fit
+		{Key: t.keys.Tombstone(c.topic.ID), Delete: true}, // no-op: gives the creation as many operations as a deletion, so a topic that fits can also be deleted
 	}
 	return t.partitionPuts(c, puts)
 }
@@ -214,8 +214,8 @@ func (t *topics) partitionPuts(c *creation, puts []metadata.Put) ([]metadata.Put
 	return puts, nil
 }
 
-// firstState is the first state of a partition. Its leader is a member of the in-sync set: no member would be elected
-// while another leader lives.
+// firstState is the first state of a partition. Its leader is a member of the in-sync set: while a leader outside the
+// set lived, no member would be elected.
 func (t *topics) firstState(c *creation, n int, nodes []ident.Node) metadata.PartitionState {
 	state := metadata.PartitionState{V: metadata.Version, Replicas: nodes, Epoch: 1,
 		MinInSync: c.topic.MinInSync, Durability: c.topic.Durability}

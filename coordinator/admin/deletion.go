@@ -15,17 +15,17 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// A topic that is deleted with a grace has the same id. The key of its name is marked as deleted, and a key of its id
-// has the topic's state. The keys of its partitions and channels stay. So its replicas continue without puts and
+// A topic that is deleted with a grace keeps its id. The key of its name is marked as deleted, and a key under its id
+// holds the topic's state. The keys of its partitions and channels stay. So its replicas keep running without puts and
 // deliveries: they catch up, move to other brokers, and elect leaders. An undelete finds them up to date after any
 // failure. Closing the replicas was rejected: the in-sync sets in the keys would become stale, and the replicas of a
 // broker that is replaced would be lost.
 
-// idle stands for the client in the audit and in the trash when an unused topic is deleted.
+// idle is the client named in the audit and in the trash when an unused topic is deleted.
 var idle = api.Requester{Identity: "idle", Action: "idle_after"}
 
-// TrashIdle moves an unused topic into the trash, if it is as it was read. txn.ErrCompare: it has changed, the fence
-// fails, or there is no grace.
+// TrashIdle moves an unused topic into the trash, if it has not changed since it was read. txn.ErrCompare: it has
+// changed, this broker is no longer the controller, or there is no grace.
 func (t *topics) TrashIdle(ctx context.Context, name string, state metadata.TopicState, fence ...metadata.Compare) error {
 	if !t.graced(name) {
 		return txn.ErrCompare
@@ -57,8 +57,9 @@ func (t *topics) tryTrash(ctx context.Context, name string, state metadata.Topic
 	return ok, err
 }
 
-// undelete restores a topic from the trash: the one with the id, or the last deleted one of the name. ErrConflict:
-// another topic has the name, or the topic is being removed permanently. It returns when the catalog has the topic.
+// undelete restores a topic from the trash: the topic with the id or, without an id, the topic of the name that was
+// deleted last. ErrConflict: another topic has the name, or the topic is being removed permanently. It returns when the
+// catalog has the topic.
 func (t *topics) undelete(ctx context.Context, op api.UndeleteTopic) error {
 	unlock, err := lock(ctx, t.locks, op.Topic)
 	if err != nil {
@@ -185,10 +186,10 @@ func (t *topics) purgeOne(ctx context.Context, trash metadata.TrashState) error 
 	}
 }
 
-// PurgeAsRead permanently removes a topic in the trash, if it is as it was read. After its first transaction the topic
-// cannot be undeleted. Then it removes the keys of its channels, which may exceed a transaction, and finally those of
-// its partitions with the tombstone. An interrupted purge is repeated, because the trash key remains. Both transactions
-// compare the fence.
+// PurgeAsRead permanently removes a topic in the trash, if it has not changed since it was read. After its first
+// transaction the topic cannot be undeleted. Then it removes the keys of its channels, which may exceed a transaction,
+// and finally those of its partitions with the tombstone. An interrupted purge is repeated, because the trash key
+// remains. Both transactions compare the fence.
 func (t *topics) PurgeAsRead(ctx context.Context, trash metadata.TrashState, fence ...metadata.Compare) error {
 	key := t.keys.Trash(trash.Topic.ID)
 	if !trash.Purging {
@@ -210,8 +211,8 @@ func (t *topics) PurgeAsRead(ctx context.Context, trash metadata.TrashState, fen
 	return err
 }
 
-// delete deletes a topic everywhere. It returns when the catalog has the deletion. The key decides which topic has that
-// name, not the catalog. With a grace (--delete-grace) the topic stays in the trash for that time, unless op.Now is
+// delete deletes a topic everywhere. It returns when the catalog has the deletion. The key, not the catalog, determines
+// which topic has that name. With a grace (--delete-grace) the topic stays in the trash for that time, unless op.Now is
 // set.
 func (t *topics) delete(ctx context.Context, op api.DeleteTopic) error {
 	name := op.Topic
@@ -253,7 +254,7 @@ func (t *topics) deleteBy(ctx context.Context, name string, state metadata.Topic
 		if err != nil {
 			return fmt.Errorf("%w: delete topic %s: %w", outcome.ErrUnavailable, name, err)
 		}
-		seen := state.Revision + 1 // of the deletion, at least
+		seen := state.Revision + 1 // the lowest revision that the deletion can have
 		if !done {
 			state, err = t.topic(ctx, name)
 			seen = state.Revision // 0: the key is gone

@@ -6,21 +6,17 @@
 //
 // # The parts
 //
-//	Admin      Do: carries out one operation, by its type
-//	topics     create, delete, options, replication
-//	Channels   create, delete, pause, order, seek, policy; deferred messages
-//	moves      move, balance, decommission, drain, and their plans (a package)
-//	redriver   moves dead letters back
-//	recovery   continues without the in-sync set
-//	Queues     the other end: operations on the channels of partitions led here
-//	quota      refuses creations beyond the limits of the cluster, a topic or a user (a package)
-//	records    compare-and-swap changes of single keys
-//	leaders    asks the leaders of partitions
+//	Admin      Do: carries out one operation, by its type topics     create, delete, options, replication Channels
+//	create, delete, pause, order, seek, policy; deferred messages moves      move, balance, decommission, drain, and
+//	their plans (a package) redriver   moves dead letters back recovery   continues without the in-sync set Queues
+//	the receiving side: operations on the channels of partitions led here quota      refuses creations beyond the limits
+//	of the cluster, a topic or a user (a package) records    compare-and-swap changes of single keys leaders    asks the
+//	leaders of partitions
 //
 // # Invariants
 //
-//  1. The key decides: if two operators change it, the later write wins. After the leaders have applied a change, its
-//     operator reads the key again, and repeats this until the leaders have the key's value.
+//  1. The key is authoritative: if two operators change it, the later write wins. After the leaders have applied a
+//     change, its operator reads the key again, and repeats this until the leaders have the key's value.
 //  2. A topic's key changes whenever a channel is created or deleted, so a broker that counts the channels at a
 //     revision of the topic's key misses none.
 //  3. A channel is deleted in three steps: its key is marked, every leader deletes it, the key is removed. An

@@ -19,7 +19,7 @@ import (
 )
 
 // askers bounds the calls that wait for leaders of partitions at the same time: fewer than a connection between brokers
-// serves, so that a topic without its minimum does not block other calls.
+// serves, so that a topic with too few in-sync replicas does not block other calls.
 const askers = 32
 
 type leaders struct {
@@ -29,8 +29,8 @@ type leaders struct {
 	slots     chan struct{} // one for each call in progress
 }
 
-// onAll carries out an operation at the leader of every partition from first on, the new ones of a topic that grows
-// included.
+// onAll carries out an operation at the leader of every partition from number first on, including the new partitions of
+// a growing topic.
 func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, first uint16, op calls.QueueOp) error {
 	op.Topic = t.ID
 	return l.onEach(t.ID, numbersOf(t)[first:], func(node ident.Node, numbers []uint16) []uint16 {
@@ -44,8 +44,8 @@ func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, first uint16
 	})
 }
 
-// onEach calls several, concurrently, for each leader of more than one of the partitions; it returns those that are
-// done. Then it calls one for each other partition.
+// onEach first calls several, concurrently, for each leader of more than one of the partitions; several returns the
+// partitions that are done. Then it calls one for each remaining partition.
 func (l *leaders) onEach(t ident.TopicID, numbers []uint16, several func(ident.Node, []uint16) (done []uint16), one func(uint16) error) error {
 	led := map[ident.Node][]uint16{}
 	for _, n := range numbers {
@@ -144,7 +144,7 @@ func ask[Req, Resp any](ctx context.Context, l *leaders, n ident.Node, m calls.M
 	return m.Ask(ctx, l.caller, n, req)
 }
 
-// retryable reports whether another leader, or the same one later, may do it.
+// retryable reports whether a retry may succeed, at another leader or later at the same one.
 func retryable(err error) bool {
 	if errors.Is(err, outcome.ErrInvalid) {
 		return false

@@ -87,7 +87,7 @@ func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r cal
 	return r, queueError(err)
 }
 
-// maxPositioned bounds the deferred messages of a channel and partition in an answer.
+// maxPositioned bounds the deferred messages that an answer lists for a channel and partition.
 const maxPositioned = 50_000
 
 // Positions lists the positions of the durable channels of a topic, by channel and partition (api.Channels).
@@ -165,7 +165,7 @@ func (q *Queues) FinishElsewhere(ctx context.Context, req calls.FinishRequest) (
 	return calls.FinishReply(e), queueError(err)
 }
 
-// Trace gives the state of one message (api.Tracer).
+// Trace returns the state of one message (api.Tracer).
 func (c *Channels) Trace(ctx context.Context, topic string, id api.MessageID) (out api.MessageTrace, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -182,7 +182,7 @@ func (c *Channels) Trace(ctx context.Context, topic string, id api.MessageID) (o
 	}
 	out = r.Value
 	out.ID, out.Topic, out.Partition, out.Sequence = string(id[:]), topic, place.Partition, place.Sequence
-	s, _ := c.catalog.Partition(p) // there is one: its leader has answered
+	s, _ := c.catalog.Partition(p) // the partition exists: its leader has answered
 	out.Leader, out.Epoch, out.Replicas = s.Leader, s.Epoch, s.Replicas
 	for _, m := range s.ISR {
 		out.ISR = append(out.ISR, m.Node)

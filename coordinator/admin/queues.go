@@ -113,7 +113,7 @@ func (q *Queues) policy(ctx context.Context, p *engine.Partition, op calls.Queue
 	return nil
 }
 
-// onChannel calls do for the channel of an operation, but not for a recreated one of its name.
+// onChannel calls do for the channel of an operation, but not for a later channel of the same name.
 func (q *Queues) onChannel(ctx context.Context, p *engine.Partition, op calls.QueueOp, do func() error) error {
 	unlock, err := q.lock(ctx, p, op.Channel)
 	if err != nil {
@@ -173,7 +173,7 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 		if !there || s.ID != op.ID || s.Deleting {
 			return outcome.ErrChannelNotFound
 		}
-		// The channel reads its policy from the catalog, and delivers nothing before.
+		// The channel reads its policy from the catalog, and delivers nothing until the catalog has it.
 		here := func() bool { return q.records.catalog.Channels(t)[op.Channel].Revision >= s.Revision }
 		if err := q.records.catalog.Await(ctx, here); err != nil {
 			return err
@@ -188,7 +188,7 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 	if _, err = p.Queue().CreateChannel(ctx, op.Channel, o); err != nil || !op.Paused {
 		return err
 	}
-	// The requesting broker may be behind: an unpause changes the key first.
+	// The request may be outdated, because an unpause changes the key first.
 	_, s, there, err := q.records.channel(ctx, t, op.Channel)
 	if err != nil || !there || s.ID != op.ID || !s.Paused {
 		return err

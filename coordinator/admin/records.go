@@ -12,15 +12,16 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// records reads and changes the keys of topics and channels in the store, and waits until the catalog has the change.
+// records reads and changes the keys of topics and channels in the store. After a change it waits until the catalog has
+// it.
 type records struct {
 	store   metadata.Store
 	keys    metadata.Keys
 	catalog *catalog.Catalog
 }
 
-// requireTopic refuses a topic that does not exist. If the catalog does not have the topic, the store is asked: another
-// broker may have created it just now. "" is the whole cluster.
+// requireTopic refuses a topic that does not exist. If the catalog does not have the topic, the store is read, because
+// another broker may just have created it. "" means the whole cluster.
 func (r *records) requireTopic(ctx context.Context, name string) error {
 	if _, ok := r.catalog.Topic(name); ok || name == "" {
 		return nil
@@ -53,7 +54,7 @@ func (r *records) topic(ctx context.Context, name string) (metadata.TopicState, 
 	return t, nil
 }
 
-// changeTopic rewrites a topic's key, and returns when the catalog has the new one.
+// changeTopic rewrites a topic's key, and returns when the catalog has the new value.
 func (r *records) changeTopic(ctx context.Context, name string, change func(metadata.TopicState) (metadata.TopicState, error)) error {
 	t, err := r.rewriteTopic(ctx, name, change)
 	if err != nil {
@@ -62,8 +63,8 @@ func (r *records) changeTopic(ctx context.Context, name string, change func(meta
 	return r.awaitTopic(ctx, name, t.Revision)
 }
 
-// rewriteTopic applies change to a topic's key, writes the result and returns it. change is called again when another
-// writer was faster. An unchanged key is not written.
+// rewriteTopic applies change to a topic's key, writes the result and returns it. change is called again if another
+// writer came first. An unchanged key is not written.
 func (r *records) rewriteTopic(ctx context.Context, name string, change func(metadata.TopicState) (metadata.TopicState, error)) (metadata.TopicState, error) {
 	for {
 		old, err := r.topic(ctx, name)
@@ -86,7 +87,7 @@ func (r *records) rewriteTopic(ctx context.Context, name string, change func(met
 	}
 }
 
-// awaitTopic waits until the catalog has a topic's key of this revision or later, or no such key.
+// awaitTopic waits until the catalog has a topic's key at this revision or later, or until the key is gone.
 func (r *records) awaitTopic(ctx context.Context, name string, revision int64) error {
 	return r.catalog.Await(ctx, func() bool { t, ok := r.catalog.Record(name); return !ok || t.Revision >= revision })
 }
@@ -143,7 +144,7 @@ func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel stri
 	}
 }
 
-// awaitChannel waits until the catalog has a channel's key of this revision or later, or no such key.
+// awaitChannel waits until the catalog has a channel's key at this revision or later, or until the key is gone.
 func (r *records) awaitChannel(ctx context.Context, t ident.TopicID, channel string, revision int64) error {
 	return r.catalog.Await(ctx, func() bool { c, ok := r.catalog.Channels(t)[channel]; return !ok || c.Revision >= revision })
 }

@@ -36,7 +36,7 @@ type remains struct {
 	api.Remains
 	id      ident.Partition
 	state   metadata.PartitionState
-	runs    map[ident.Node]ident.Incarnation // of its replicas, when they were asked
+	runs    map[ident.Node]ident.Incarnation // of its brokers, when they were queried
 	follows bool                             // the leader in the key answers, and does not lead
 }
 
@@ -128,9 +128,9 @@ func (r *remains) judge() {
 	}
 }
 
-// ownerless reports whether the named leader runs, has seen the key's epoch, and follows: the epoch has been led before
-// (ID-5). This happens to restored metadata that is one change of leader behind: an elected member gets an epoch that
-// its replica has seen already. A new leader that has not read the key yet has only seen lower epochs.
+// ownerless reports whether the named leader runs, has seen the key's epoch, and follows. Then the epoch was led before
+// (ID-5). This happens if restored metadata is one change of leader behind: an elected member is given an epoch that
+// its replica has already seen. A new leader that has not read the key yet has only seen lower epochs.
 func (r *remains) ownerless() bool {
 	h, answers := r.holding(r.state.Leader)
 	inc, runs := r.runs[r.state.Leader]
@@ -168,9 +168,9 @@ func (r *recovery) auditPut(now time.Time, what string, id ident.Partition, reco
 }
 
 // Recover makes one replica the whole in-sync set of a partition whose in-sync set is lost: acknowledged messages that
-// are not on it are permanently lost. The minimum is 1 until enough replicas are in sync. Nothing else elects
-// uncleanly. The transaction fails if a member of the old set was started, or ended, since it was asked. If the
-// metadata is outdated, Recover also sets the leader, in a new epoch.
+// are not on it are permanently lost. The minimum is 1 until enough replicas are in sync. This is the only unclean
+// election. The transaction fails if a member of the old set has started or ended since it was queried. If the metadata
+// is outdated, Recover also sets the leader, in a new epoch.
 func (r *recovery) Recover(ctx context.Context, topic string, partition int, from ident.Node) (api.Remains, error) {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
@@ -201,11 +201,11 @@ func (r *recovery) Recover(ctx context.Context, topic string, partition int, fro
 	return found.Remains, r.catalog.Await(ctx, func() bool { s, there := r.catalog.Partition(found.id); return !there || s.Revision >= rev })
 }
 
-// conditions compare the partition's key, and the incarnations of all its brokers, with those that were read.
+// conditions compare the partition's key, and the incarnations of all its brokers, with the values that were read.
 func (r *recovery) conditions(found *remains) []metadata.Compare {
 	list := []metadata.Compare{{Key: r.keys.Partition(found.id), Create: -1, Mod: found.state.Revision}}
 	for _, n := range found.state.Replicas {
-		c := metadata.Compare{Key: r.keys.Live(n)} // it must not be there
+		c := metadata.Compare{Key: r.keys.Live(n)} // the key must not exist
 		if inc, runs := found.runs[n]; runs {
 			c.Create, c.Mod = int64(inc), -1
 		}
@@ -224,9 +224,9 @@ type discarded struct {
 	Replica   api.Holding `json:"replica"`
 }
 
-// Discard gives up the replica on one broker that is refused because it has messages that an unclean recovery has lost
-// (api.Recovery). The broker moves its files to the trash. Then the unchanged key is written again, so that the broker
-// creates the replica again. An interrupted Discard can be repeated.
+// Discard discards the replica of one broker if the replica is refused because it has messages that an unclean recovery
+// has lost (api.Recovery). The broker moves its files to the trash. Then the unchanged key is written again, so that
+// the broker creates the replica again. An interrupted Discard can be repeated.
 func (r *recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
@@ -255,7 +255,7 @@ func (r *recovery) Discard(ctx context.Context, topic string, partition int, on 
 	return nil
 }
 
-// keeps returns the reason why the replica on a broker is not given up; "": it may be.
+// keeps returns the reason why the replica on a broker must not be discarded; "": it may be.
 func (r *remains) keeps(on ident.Node) string {
 	switch {
 	case !slices.Contains(r.state.Replicas, on):

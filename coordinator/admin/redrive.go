@@ -17,11 +17,11 @@ import (
 const deadLetterChannel = nsqd.RedriveChannel
 
 const (
-	// redriveIdle ends a redrive in which no dead letter has arrived for this long. A partition that was slow to send its first one
-	// has a share of RDY again after a second.
+	// redriveIdle is how long a redrive continues without receiving a dead letter. A partition that was slow to send
+	// its first message gets a share of RDY again after a second.
 	redriveIdle  = 1500 * time.Millisecond
-	redriveBurst = 256     // dead letters that are moved at once
-	redriveHeld  = 1 << 15 // dead letters of other channels that are passed over, and requeued afterwards
+	redriveBurst = 256     // dead letters that are moved together
+	redriveHeld  = 1 << 15 // dead letters of other channels that a redrive skips and requeues at its end
 )
 
 // redriver moves dead letters back.
@@ -33,9 +33,9 @@ type redriver struct {
 }
 
 // Redrive moves up to limit messages of a channel back from its dead-letter topic: it publishes each to its topic
-// again, for that channel alone, and then finishes the dead letter. It returns the number of messages. A message that
-// was published and not finished is recognised when it is moved again within the dedupe window. A message that fails
-// again is another dead letter, and can be moved back at once.
+// again, visible to that channel only, and then finishes the dead letter. It returns the number of messages. A message
+// that was published and not finished is recognised when it is moved again within the dedupe window. A message that
+// fails again is another dead letter, and can be moved back at once.
 func (r *redriver) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	t, ok := r.catalog.Topic(topic)
 	if !ok {
@@ -75,7 +75,7 @@ type redrive struct {
 	sub            api.Subscription
 	topic, channel string
 	letters        string               // the dead-letter topic
-	leaders        []catalog.Leadership // of its partitions, when it was last asked
+	leaders        []catalog.Leadership // of its partitions, as of the last query
 	held           int                  // messages of other channels
 }
 
@@ -84,7 +84,7 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 	defer idle.Stop()
 	var got []api.Delivery
 	for moved < limit && r.held < redriveHeld {
-		r.sub.SetReady(2 * len(r.leaders) * (r.held + redriveBurst)) // the least share of a partition is half of an equal one
+		r.sub.SetReady(2 * len(r.leaders) * (r.held + redriveBurst)) // each partition's share is at least half of an equal share
 		got = r.sub.Pull(min(redriveBurst, limit-moved), got[:0])
 		if len(got) == 0 {
 			select {
@@ -111,7 +111,7 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 	return moved, nil
 }
 
-// none reports whether no dead letter is left: the same leaders have served the topic while nothing arrived.
+// none reports whether no dead letter is left: nothing arrived while the leaders of the topic stayed the same.
 func (r *redrive) none(ctx context.Context) (bool, error) {
 	before, err := r.leaders, error(nil)
 	r.leaders, err = r.served(ctx)
@@ -166,7 +166,8 @@ func (r *redrive) move(ctx context.Context, got []api.Delivery) (moved int, err 
 	return moved, fmt.Errorf("%w: not moved, or moved and not finished: %s: %w", outcome.ErrUnavailable, api.Count(len(failed), "message"), failed[0])
 }
 
-// partition is the original partition, where a message with a key belongs; -1: it was in another topic of this name.
+// partition is the original partition, to which a message with a key must return; -1: the original was in an earlier
+// topic of this name.
 func (r *redrive) partition(from nsqd.DeadLetterHeader) int {
 	var id api.MessageID
 	copy(id[:], from.ID)

@@ -18,9 +18,9 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// seek moves a channel in all partitions, or in one, to a place (api.ParsePlace). It returns the effect in messages.
-// With DryRun nothing moves. A sequence beyond the end of one of the partitions is refused before the channel is
-// moved in any.
+// seek moves a channel in all partitions, or in one, to a position (api.ParsePlace). It returns the effect in messages.
+// With DryRun nothing moves. A sequence beyond the end of one of the partitions is refused before the channel is moved
+// in any.
 func (c *Channels) seek(ctx context.Context, op api.SeekChannel) (r api.SeekResult, err error) {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
@@ -61,7 +61,7 @@ func numbersOf(t metadata.TopicState) (numbers []uint16) {
 	return numbers
 }
 
-// resultOf sums the partitions. A sum is unknown if one of its numbers is.
+// resultOf sums the partitions. A sum is unknown if one of its terms is.
 func resultOf(dryRun bool, moves []api.SeekMove) api.SeekResult {
 	skips, repeats := uint64(0), uint64(0)
 	r := api.SeekResult{DryRun: dryRun, Skips: &skips, Repeats: &repeats, Partitions: moves}
@@ -76,8 +76,8 @@ func resultOf(dryRun bool, moves []api.SeekMove) api.SeekResult {
 	return r
 }
 
-// seeker carries out one seek at the leaders of partitions. A seek is idempotent, its counts are not: they are unknown
-// if an earlier attempt may have moved the channel.
+// seeker carries out one seek at the leaders of partitions. A seek is idempotent but its counts are not: if an earlier
+// attempt may have moved the channel, they are unknown.
 type seeker struct {
 	leaders *leaders
 	op      calls.QueueOp
@@ -92,11 +92,11 @@ func (s seeker) check(ctx context.Context, numbers []uint16) error {
 	return err
 }
 
-// all asks each leader once for all of its partitions, then for those that it has not done.
+// all sends each leader one call for all of its partitions, then one call for each partition that is not done.
 func (s seeker) all(ctx context.Context, numbers []uint16) ([]api.SeekMove, error) {
 	var mu sync.Mutex
 	var moves []api.SeekMove
-	unsure := map[uint16]bool{} // it may have moved, without an answer
+	unsure := map[uint16]bool{} // partitions without an answer, where the channel may have moved
 	err := s.leaders.onEach(s.op.Topic, numbers, func(node ident.Node, numbers []uint16) (done []uint16) {
 		resp, err := ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: s.op, Numbers: numbers, DryRun: s.dryRun})
 		mu.Lock()
@@ -142,7 +142,7 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (api.SeekMove, e
 			move = moveOf(resp.Moves[0])
 		case err == nil:
 			unsure, err = true, rpc.ErrNotLeader
-		case errors.Is(err, outcome.ErrInvalid): // the answer to a client has no names of calls
+		case errors.Is(err, outcome.ErrInvalid): // the client must not see names of internal calls
 			if refusal := (*rpc.Error)(nil); errors.As(err, &refusal) {
 				err = refusal
 			}

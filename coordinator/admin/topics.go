@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	createTimeout = 9 * time.Second  // including the wait for other creations
+	createTimeout = 9 * time.Second  // including the wait for concurrent creations
 	knownTimeout  = time.Second      // of KnownChannels
-	deleteRepeat  = 10 * time.Second // a repeated deletion counts as the same one: nsqadmin posts it to every broker
+	deleteRepeat  = 10 * time.Second // within this time a repeated deletion counts as one: nsqadmin posts it to every broker
 )
 
 // topics creates, changes and deletes topics.
@@ -36,8 +36,8 @@ type topics struct {
 	slots    chan struct{}  // one for each topic that is being created
 }
 
-// DefaultMinInSync is the smallest in-sync set that accepts puts: of three replicas one may fail, of two none, because
-// an OK means two disks.
+// DefaultMinInSync is the smallest in-sync set that accepts puts: one of three replicas may fail, but none of two,
+// because an OK means two disks.
 func DefaultMinInSync(replicationFactor int) int {
 	return replicationFactor/2 + 1
 }
@@ -102,7 +102,7 @@ func (t *topics) createExplicitly(ctx context.Context, op api.CreateTopic) error
 		if err := t.mayHave(op.Options.Values); err != nil {
 			return err
 		}
-		if err := t.enoughBrokers(s.ReplicationFactor, t.o.Defaults.of(op.Topic).ReplicationFactor); err != nil { // the default number is awaited
+		if err := t.enoughBrokers(s.ReplicationFactor, t.o.Defaults.of(op.Topic).ReplicationFactor); err != nil { // the default number of brokers is waited for
 			return err
 		}
 	}
@@ -117,7 +117,7 @@ func (t *topics) mayHave(o metadata.TopicOptions) error {
 	return nil
 }
 
-// makeAs creates a topic, or finds one with the settings of the operation.
+// makeAs creates a topic with the settings of the operation, or accepts an existing topic with the same settings.
 func (t *topics) makeAs(ctx context.Context, s metadata.TopicState, op api.CreateTopic) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(s.Partitions)*prepareEach)
 	defer cancel()
@@ -187,7 +187,7 @@ func (t *topics) create(ctx context.Context, c *creation) (metadata.TopicState, 
 	ctx, cancel := context.WithTimeout(ctx, createTimeout+prepare)
 	defer cancel()
 	c.topic.ID, c.topic.Owner, c.hold = ident.NewTopicID(), api.RequesterOf(ctx).User, t.o.Defaults.Hold+prepare
-	if time.Since(came) > txn.Retry { // another caller has tried it
+	if time.Since(came) > txn.Retry { // another caller has just tried
 		c.began = came
 	}
 	known := t.knownChannels(ctx, c.name)
@@ -214,8 +214,9 @@ func (t *topics) create(ctx context.Context, c *creation) (metadata.TopicState, 
 	}
 }
 
-// knownChannels are the channels that a new topic is to have before its first message, because only a topic's first
-// channel begins with the retained messages: lookupd has them, and their consumers have not connected yet.
+// knownChannels are the channels that a new topic gets before its first message: lookupd lists them, but their
+// consumers have not connected yet. They must exist early because only a topic's first channel begins with the retained
+// messages.
 func (t *topics) knownChannels(ctx context.Context, topic string) []string {
 	if t.o.Defaults.KnownChannels == nil {
 		return nil
@@ -227,7 +228,8 @@ func (t *topics) knownChannels(ctx context.Context, topic string) []string {
 	})
 }
 
-// createKnown creates them, all from the earliest message: the topic may have messages already. A failure is logged.
+// createKnown creates those channels, all beginning at the earliest message, because the topic may have messages
+// already. A failure is logged.
 func (t *topics) createKnown(ctx context.Context, topic string, channels []string) {
 	for _, channel := range channels {
 		if err := t.channels.CreateChannel(ctx, topic, channel, "earliest", false); err != nil {
@@ -237,9 +239,9 @@ func (t *topics) createKnown(ctx context.Context, topic string, channels []strin
 	}
 }
 
-// setReplication changes the number of replicas of a topic, and how many of them must be in sync for its puts. It
-// returns when the topic's key has the numbers. The controller then changes one partition after the other: it adds and
-// drops replicas, and raises the minimum when enough are in sync.
+// setReplication changes a topic's replication factor and min in-sync replicas. It returns when the topic's key has the
+// numbers. The controller then changes one partition after the other: it adds and drops replicas, and raises the
+// minimum when enough are in sync.
 func (t *topics) setReplication(ctx context.Context, op api.SetReplication) error {
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		before := s.ReplicationFactor
@@ -275,7 +277,7 @@ func (t *topics) Settings(name string) (api.TopicSettings, bool) {
 	}, ok
 }
 
-// conflict is the error of a creation that requests other settings than the topic has.
+// conflict is the error of a creation whose settings differ from the existing topic's.
 func conflict(t metadata.TopicState, op api.CreateTopic) error {
 	var has, asked []string
 	compare := func(name string, is, wants any) {

@@ -21,8 +21,8 @@ const (
 	// many partitions a round takes some milliseconds.
 	controlEvery = time.Second
 	controlIdle  = 10 * time.Second
-	// controlPause is the least pause between two rounds. After a plan of many partitions it is planShare times the time of
-	// the planning.
+	// controlPause is the least pause between two rounds. After a plan of many partitions it is planShare times the
+	// duration of the planning.
 	controlPause = 50 * time.Millisecond
 	planShare    = 10
 	// controlTimeout bounds one round with all its actions.
@@ -31,7 +31,7 @@ const (
 	transactions = 16
 )
 
-// Options are all required but Members.
+// Options: all fields except Members are required.
 type Options struct {
 	Self    ident.Node
 	Store   metadata.Store
@@ -42,7 +42,7 @@ type Options struct {
 	Low     func(ident.Node) bool // a broker is below its disk reserve
 	Caller  calls.Caller
 	Members metadata.Members // nil: the metadata store is external
-	// Collect does further work of the controller, while the fence holds. It does not wait.
+	// Collect does further work of the controller, while this broker is the controller. It does not block.
 	Collect func(fence metadata.Compare)
 	// IdleMost bounds the pause after a round without actions.
 	IdleMost time.Duration
@@ -70,8 +70,8 @@ func Run(ctx context.Context, o Options) {
 	}
 }
 
-// round does the controller's work once, if this broker is elected. It returns the time of the planning, and the time until
-// the next round if nothing changes.
+// round does the controller's work once, if this broker is elected. It returns how long planning took, and the time
+// until the next round if nothing changes.
 func (c *controller) round(ctx context.Context) (planned, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
@@ -100,7 +100,7 @@ func (c *controller) round(ctx context.Context) (planned, idle time.Duration) {
 	return planned, controlEvery
 }
 
-// acquire reports whether this broker is the controller, and the compare of all its transactions.
+// acquire reports whether this broker is the controller, and returns the compare for all its transactions.
 func (c *controller) acquire(ctx context.Context) (fence metadata.Compare, ok bool) {
 	key := c.o.Keys.Controller()
 	switch c.o.Catalog.Controller() {
@@ -168,7 +168,8 @@ func (c *controller) carryOut(ctx context.Context, fence metadata.Compare, a pla
 	return err
 }
 
-// forget removes a broker that has left: its member of the embedded metadata store, then its key, unless it has come back.
+// forget removes a broker that has left, unless it has come back: first its member of the embedded metadata store, then
+// its key.
 func (c *controller) forget(ctx context.Context, fence metadata.Compare, n ident.Node) error {
 	if c.o.Members != nil {
 		if err := c.o.Members.Remove(ctx, n); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// raiseLevel raises the cluster's feature level to the one that all brokers have, stopped ones included: they would be refused
-// when they come back. The transaction compares every broker's key, so that none comes back unnoticed with an older build: a
-// starting broker reads the level after it has written that key.
+// raiseLevel raises the cluster's feature level to the highest that all brokers support. This includes stopped brokers,
+// which would otherwise be refused when they come back. The transaction compares every broker's key, so that no broker
+// comes back unnoticed with an older build: a starting broker reads the level after it has written its key.
 func (c *controller) raiseLevel(ctx context.Context, fence metadata.Compare) error {
 	now := c.o.Catalog.Cluster()
 	if least(c.o.Catalog.Nodes()) <= now.Level {
@@ -46,7 +46,7 @@ func (c *controller) raiseLevel(ctx context.Context, fence metadata.Compare) err
 	return err
 }
 
-// least is the feature level that all brokers have.
+// least is the highest feature level that all brokers support.
 func least(nodes []metadata.NodeState) int {
 	if len(nodes) == 0 {
 		return 0

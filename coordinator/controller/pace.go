@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// transferShare is the share of the cluster's partitions whose leadership the controller transfers per second. The puts of
-	// a partition wait during the transfer, on a busy machine for 150 ms, so at 1.5 % a second fewer than 0.25 % of all puts
-	// wait. A drain of one of n brokers takes 67/n s, however many partitions there are. During a drain the publish p99 rose
-	// to 11 times at 10 %, to about twice at 3 %, and to 1.3 times at 1.5 % (docs/results.md).
+	// transferShare is the share of the cluster's partitions whose leadership the controller transfers per second.
+	// During a transfer the partition's puts wait, on a busy machine for 150 ms, so at 1.5 % a second fewer than 0.25 %
+	// of all puts wait. A drain of one of n brokers takes 67/n s, however many partitions there are. During a drain the
+	// publish p99 rose to 11 times at 10 %, to about twice at 3 %, and to 1.3 times at 1.5 % (docs/results.md).
 	transferShare = 0.015
 	// fewTransfers is the least rate per second, for clusters with few partitions.
 	fewTransfers = 1
-	// transferBurst is the time whose transfers may start at once, at least leastBurst: the controller plans a little late.
+	// transferBurst is the burst, as the time whose transfers may start together, at least leastBurst transfers. It
+	// compensates for the controller planning a little late.
 	transferBurst = 100 * time.Millisecond
 	leastBurst    = 2
 )
@@ -32,9 +33,9 @@ type pace struct {
 
 func newPace() pace { return pace{tokens: rate.NewLimiter(0, leastBurst)} }
 
-// due is the plan without the transfers that have to wait; wait is the time until the next of them is due, 0 if there is none.
-// It is round-robin: the partition after the last one is next, so that a transfer that fails repeatedly does not delay the
-// others.
+// due is the plan without the transfers that have to wait. wait is the time until the next transfer is due, 0 if none
+// waits. It is round-robin: the partition after the last transferred one is next, so that a transfer that fails
+// repeatedly does not delay the others.
 func (p *pace) due(now time.Time, steps []plan.Action, partitions int) (due []plan.Action, wait time.Duration) {
 	var transfers []plan.TransferLeadership
 	for _, a := range steps {
@@ -56,7 +57,7 @@ func (p *pace) due(now time.Time, steps []plan.Action, partitions int) (due []pl
 	}
 	if n < len(transfers) {
 		missing := (1 - p.tokens.TokensAt(now)) / perSecond
-		wait = time.Duration(missing*float64(time.Second)) + time.Microsecond // more than a token's rounding
+		wait = time.Duration(missing*float64(time.Second)) + time.Microsecond // ignore rounding errors of a token
 	}
 	return due, wait
 }

@@ -29,7 +29,7 @@ type transport interface {
 // its components, Close ends what waits for them.
 type Dispatcher struct {
 	self      ident.Node
-	transport transport // set before the first call
+	transport transport // set before the first call is made
 	table     atomic.Pointer[table]
 	opened    chan struct{} // closed by Open or Close
 	once      sync.Once
@@ -40,14 +40,14 @@ func New(self ident.Node) *Dispatcher {
 	return &Dispatcher{self: self, opened: make(chan struct{})}
 }
 
-// Open lets frames and calls in, and calls out.
+// Open admits incoming frames and calls, and outgoing calls.
 func (d *Dispatcher) Open(t transport, r Components) {
 	d.transport = t
 	d.table.Store(newTable(r))
 	d.once.Do(func() { close(d.opened) })
 }
 
-// Close lets go of frames and calls that wait for Open; they are dropped.
+// Close drops the frames and calls that wait for Open.
 func (d *Dispatcher) Close() { d.once.Do(func() { close(d.opened) }) }
 
 // components waits for Open; nil if Close came first.
@@ -68,7 +68,7 @@ func (d *Dispatcher) Frame(from ident.Node, inc ident.Incarnation, f rpc.Receive
 	t.frames[f.Class](from, inc, f)
 }
 
-// Drained has what frames left behind written (rpc.Handler).
+// Drained flushes the writes that the frames have queued (rpc.Handler).
 func (d *Dispatcher) Drained() {
 	if t := d.table.Load(); t != nil {
 		t.drained()
@@ -95,7 +95,7 @@ func (d *Dispatcher) Serve(ctx context.Context, from ident.Node, method string, 
 	return h(ctx, from, raw)
 }
 
-// Call asks a broker, this one without a detour (calls.Caller).
+// Call makes a call to a broker; a call to this broker skips the network (calls.Caller).
 func (d *Dispatcher) Call(ctx context.Context, n ident.Node, method string, req, resp any) error {
 	if n != d.self {
 		return d.transport.Call(ctx, n, method, req, resp)
@@ -127,7 +127,7 @@ type Components struct {
 	Space     *maintenance.Space
 	Events    *events.Recorder // nil: none are kept
 	Idleness  *maintenance.Idleness
-	// Console answers a question of another broker's console.
+	// Console answers a request of another broker's console.
 	Console func(ctx context.Context, question []byte) ([]byte, error)
 }
 
@@ -204,12 +204,12 @@ func on[Req, Resp any](t *table, m calls.Method[Req, Resp], answer func(context.
 	}
 }
 
-// local adapts an answer that waits for nothing.
+// local adapts a handler that does not block.
 func local[Req, Resp any](answer func(Req) (Resp, error)) func(context.Context, Req) (Resp, error) {
 	return func(_ context.Context, req Req) (Resp, error) { return answer(req) }
 }
 
-// asJSON adapts an answer whose value travels as JSON.
+// asJSON adapts a handler whose reply is sent as JSON.
 func asJSON[Req, Resp any](answer func(Req) (Resp, error)) func(context.Context, Req) (calls.JSON[Resp], error) {
 	return func(_ context.Context, req Req) (calls.JSON[Resp], error) {
 		v, err := answer(req)
@@ -217,7 +217,7 @@ func asJSON[Req, Resp any](answer func(Req) (Resp, error)) func(context.Context,
 	}
 }
 
-// values adapts an answer whose question travels as JSON, too.
+// values adapts a handler whose request is also sent as JSON.
 func values[Req, Resp any](answer func(Req) (Resp, error)) func(context.Context, calls.JSON[Req]) (calls.JSON[Resp], error) {
 	return func(ctx context.Context, req calls.JSON[Req]) (calls.JSON[Resp], error) {
 		return asJSON(answer)(ctx, req.Value)

@@ -83,7 +83,7 @@ func (l *loop) release() {
 }
 
 // gathers reports whether a partition's puts wait for the commit of those in flight, or in a batch window. The wait is
-// short, because only the machine can answer puts that cannot be committed now.
+// short, because puts that cannot be committed now can be answered only by the machine.
 func (l *loop) gathers(p *Partition, committing bool) bool {
 	switch {
 	case p.putBytes >= gatherBytes:
@@ -97,7 +97,7 @@ func (l *loop) gathers(p *Partition, committing bool) bool {
 	return false
 }
 
-// openWindow schedules a pass for when the earliest open batch window closes, at most windowMost later.
+// openWindow schedules a pass for the moment at which the earliest open batch window closes, at most windowMost later.
 func (l *loop) openWindow(p *Partition) {
 	if p.awaitsWindow {
 		return
@@ -109,7 +109,7 @@ func (l *loop) openWindow(p *Partition) {
 	}
 }
 
-// closeWindows touches the partitions with a batch window. release opens a window again that is not over.
+// closeWindows touches the partitions with a batch window. release reopens a window that is not over.
 func (l *loop) closeWindows() {
 	for _, p := range l.awaitWindow {
 		if p.awaitsWindow = false; len(p.puts) > 0 {
@@ -127,7 +127,7 @@ const (
 	windowBytes = gatherBytes / 2
 	// decay is the weight of the past when a group is judged.
 	decay = 7.0 / 8
-	// If more puts than this part of a group arrive while it is in flight, windows are judged useless.
+	// If the puts that arrive while a group is in flight exceed this fraction of the group, windows are judged useless.
 	arrivals = 1.0 / 4
 	// backoffMost bounds the number of consecutive groups without a window.
 	backoffMost = 63
@@ -137,20 +137,20 @@ const (
 // halves: while the puts of one half are in flight the others gather, and each put takes two rounds. So after a commit
 // the gathered puts wait for as many more as were answered, for three quarters of the time that it took.
 //
-// The window was right if hardly any puts come while the group is in flight. If many do, because their producers do not
-// wait for answers or do other work in between, the next groups go without a window, in growing numbers.
+// The window was useful if hardly any puts arrive while the group is in flight. If many do, because their producers do
+// not wait for answers or do other work in between, the next groups go without a window, in growing numbers.
 type window struct {
 	proposed time.Time // when puts were last proposed
 	inFlight int       // puts that are being committed
-	waited   bool      // these have waited in a window
-	size     int       // of the next group, which closes the window; at most 1 = no window
+	waited   bool      // the puts in flight have waited in a window
+	size     int       // size of the next group, which closes the window; at most 1 = no window
 	closes   time.Time // at the latest
 
-	answered, arrived float64 // puts of groups that had waited, and that have arrived since; lately
+	answered, arrived float64 // recent puts: of groups that had waited, and that arrived while those were in flight
 	backoff, skip     int     // groups to go without a window; how many of them are left
 }
 
-// begin notes that puts are in flight from now on.
+// begin records that puts are now in flight.
 func (w *window) begin(now time.Time, puts int) {
 	w.inFlight += puts
 	w.proposed, w.waited, w.size = now, w.size > 1, 0

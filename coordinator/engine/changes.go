@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// Changes are logged when none has come for changesQuiet, at the latest after changesMost.
+	// Changes are logged when no further change has come for changesQuiet, or after changesMost at the latest.
 	changesQuiet = 300 * time.Millisecond
 	changesMost  = 2 * time.Second
 	// changesNamed is the number of partitions that a line names.

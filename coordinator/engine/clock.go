@@ -58,7 +58,7 @@ func (e *Engine) setBack(by time.Duration) {
 	}
 }
 
-// drive fires the timers of a partition's channels, and schedules the next deadline.
+// drive fires the timers of a partition's channels, and schedules its next deadline.
 func (e *Engine) drive(p *Partition, nowNS int64) {
 	if !p.Leading() {
 		return // Lead asks again

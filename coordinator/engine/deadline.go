@@ -16,7 +16,7 @@ type deadlines struct {
 	}
 }
 
-// deadline is a partition's entry.
+// deadline is a partition's entry in the heap.
 type deadline struct {
 	atNS  int64
 	place int  // in the heap, from 1; 0 = none
@@ -48,7 +48,7 @@ func (d *deadlines) take(nowNS int64, into []*Partition) []*Partition {
 	return into
 }
 
-// forget permanently removes a partition that is no longer hosted, and may have a message that is due in a month.
+// forget removes a partition that is no longer hosted: a message that is due in a month would keep it here.
 func (d *deadlines) forget(p *Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,7 +90,7 @@ const (
 )
 
 // nearTimer makes delayed messages ready when they are due instead of at the clock's next tick. The clock adds the
-// partitions in which something is due before that tick; without any the timer sleeps.
+// partitions in which something is due before that tick. If there are none, the timer sleeps.
 type nearTimer struct{ added chan *Partition }
 
 func newNearTimer() *nearTimer { return &nearTimer{added: make(chan *Partition, nearQueue)} }

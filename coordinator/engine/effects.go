@@ -96,7 +96,8 @@ func (l *loop) deliver(p *Partition) {
 	}
 }
 
-// send sends the messages. A frame that cannot be sent now is lost, as on a broken connection: the machine retries.
+// send sends the messages. A frame that cannot be sent now is dropped, as on a broken connection, and the machine
+// retries.
 func (l *loop) send(p *Partition) {
 	for i := range p.out.Send {
 		env := &p.out.Send[i]
@@ -127,7 +128,7 @@ func (l *loop) settle(p *Partition) (moved bool) {
 		l.o.Log.WithFields(p.LogFields()).WithField("epoch", v.Epoch).WithField("leader", v.Leader).
 			WithField("role", v.Role).Debug("partition changed")
 	}
-	clear(p.out.Write) // or the arrays would keep batches alive
+	clear(p.out.Write) // otherwise the arrays would keep batches alive
 	clear(p.out.Send)
 	p.out.Reset()
 	p.touched = false
@@ -139,7 +140,7 @@ func (l *loop) settle(p *Partition) (moved bool) {
 }
 
 const (
-	// alarmAgain is how often a lasting alarm is logged. A replica that refuses is asked again five times a second.
+	// alarmAgain is how often a lasting alarm is logged. A replica that refuses is retried five times a second.
 	alarmAgain = time.Minute
 	// maxAlarms limits how many distinct alarm texts are remembered per partition.
 	maxAlarms = 8

@@ -41,7 +41,7 @@ type proposer interface {
 
 // diskReserve reports which brokers are below their disk reserve.
 type diskReserve interface {
-	// Short reports whether some member of an in-sync set is. It is called for each put.
+	// Short reports whether some member of an in-sync set is below its reserve. It is called for each put.
 	Short(isr []ident.Member) bool
 }
 
@@ -51,7 +51,7 @@ type reachability interface {
 	Up(n ident.Node) bool
 	// AllUp reports whether all brokers of the cluster answer.
 	AllUp() bool
-	// Named is the last time, not after now, at which the metadata confirmed this broker's registration.
+	// Named is the last time, at most now, at which the metadata confirmed this broker's registration.
 	Named(now time.Time) time.Time
 }
 
@@ -62,7 +62,7 @@ type Options struct {
 	Proposer     proposer
 	Reserve      diskReserve
 	Reachability reachability
-	// Moved is called when a leadership, or a partition's key as its machine has it, changed.
+	// Moved is called when a leadership, or the partition key that its machine has, changed.
 	Moved func()
 	// Dead is called when some channel of a partition has messages that failed too often.
 	Dead func(*Partition)
@@ -74,10 +74,10 @@ type Options struct {
 	Slow time.Duration
 	// CatchUpRate limits the bytes a second read here for followers that catch up; 0 = no limit.
 	CatchUpRate int64
-	// Silent is how long the transport considers a silent peer up; 0 = its default.
+	// Silent is how long the transport counts a silent peer as up; 0 = its default.
 	Silent  time.Duration
 	Metrics *metrics.Recorder
-	Self    ident.Node       // names this broker in events
+	Self    ident.Node       // this broker's name in events
 	Events  *events.Recorder // may be nil
 	Log     logrus.FieldLogger
 }
@@ -93,7 +93,7 @@ type Engine struct {
 	deadlines  deadlines
 	near       *nearTimer
 	changes    *changes
-	fence      atomic.Int64 // of all partitions led here, while every broker answers; unix ns
+	fence      atomic.Int64 // shared by all partitions led here while every broker answers; unix ns
 }
 
 // New starts an engine without partitions.
@@ -110,7 +110,8 @@ func New(o Options) *Engine {
 	return e
 }
 
-// Stop ends the engine, after RunClock and RunNearTimer. Every put and every change that waits is answered.
+// Stop ends the engine. RunClock and RunNearTimer must have returned. Every put and every change that waits is
+// answered.
 func (e *Engine) Stop() {
 	for _, l := range e.loops {
 		l.stop()

@@ -10,17 +10,18 @@ import (
 const (
 	// silence is how long a leader may serve after it last reached the metadata or enough replicas.
 	silence = time.Second
-	// defaultSilent is the transport's.
+	// defaultSilent is the transport's default.
 	defaultSilent = 500 * time.Millisecond
 )
 
 // extendAll extends the fences of the partitions led here. While every broker answers they share one fence; otherwise
-// each has its own. trusted: the state of the peers is fresh. It never is in a process that is stopped again and again;
-// an answer of the metadata counts from its request. Partitions of a core loop that hangs are not extended.
+// each has its own. trusted: the state of the peers is fresh. It never is fresh in a process that is repeatedly
+// suspended; there only the metadata extends fences, because its answer counts from the time of the request. Partitions
+// of a core loop that hangs are not extended.
 func (e *Engine) extendAll(now time.Time, trusted bool) {
 	shared := now.Add(e.unheard()).UnixNano()
 	all := trusted && e.o.Reachability.AllUp() && !slices.ContainsFunc(e.loops, (*loop).hung)
-	if !all || e.fence.Load() <= now.UnixNano() { // the fence was closed: no consumer was woken
+	if !all || e.fence.Load() <= now.UnixNano() { // the fence was closed, so consumers must be woken
 		for _, p := range e.Partitions() {
 			switch {
 			case !p.Leading() || e.loopOf(p.id).hung():
@@ -66,7 +67,7 @@ func (e *Engine) reachesMinimum(p *Partition) bool {
 func (l *loop) hung() bool { return l.passes.Busy() > silence/2 }
 
 // unheard is how long a leader serves after its replicas last counted as up. A peer counts as up until it has been
-// silent for a while, so that part of the silence may be over already.
+// silent for a while, so part of that time may be over already.
 func (e *Engine) unheard() time.Duration {
 	silent := e.o.Silent
 	if silent == 0 {

@@ -16,8 +16,8 @@ type flusher struct {
 	due     atomic.Bool // an inline pass has queued records
 }
 
-// Flush writes the records that inline passes of this goroutine have queued, and runs the
-// passes that follow. The caller holds no lock. While the disk hangs it does not return.
+// Flush writes the records that inline passes of this goroutine have queued, and runs the passes that follow. The
+// caller must hold no lock: while the disk hangs, Flush does not return.
 func (e *Engine) Flush() {
 	for range inlineMost {
 		if !e.flusher.due.Load() || !e.flusher.due.Swap(false) {

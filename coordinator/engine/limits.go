@@ -16,7 +16,7 @@ import (
 // TopicOptions are the options of a topic as one of its partitions has them.
 type TopicOptions struct {
 	option.Topic
-	PartitionMaxBytes int64 // the partition's part of MaxBytes; 0 = no limit
+	PartitionMaxBytes int64 // the partition's share of MaxBytes; 0 = no limit
 }
 
 // bounds are set from the options; any goroutine reads them.
@@ -30,7 +30,7 @@ func (p *Partition) SetOptions(o TopicOptions) {
 	p.Limit(o.PartitionMaxBytes, p.OffsetOf(p.queue.Floor()))
 	p.queue.SetTTL(o.TTLMS)
 	window := cmp.Or(o.DedupeWindowMS, dedupe.DefaultMS)
-	if was := p.dedupeMS.Swap(window); was != 0 && was != window { // 0: the machine begins with it
+	if was := p.dedupeMS.Swap(window); was != 0 && was != window { // 0: the machine starts with this value
 		p.Post(replica.Dedupe{WindowMS: window})
 	}
 }
@@ -43,7 +43,7 @@ func (p *Partition) ExpireIdentities() {
 }
 
 // Limit sets the end of the log beyond which puts are refused, so that at most that many bytes are unfinished: the log
-// from floor, the place of the slowest channel, and the deferred messages (estimated). 0 bytes: no limit.
+// from floor (the position of the slowest channel), plus the deferred messages (estimated). 0 bytes: no limit.
 func (p *Partition) Limit(bytes int64, floor ident.Offset) {
 	if bytes <= 0 {
 		p.ceiling.Store(0)
@@ -57,7 +57,7 @@ func (p *Partition) Limit(bytes int64, floor ident.Offset) {
 	p.ceiling.Store(max(1, int64(floor)+min(bytes, math.MaxInt64-int64(floor))-deferred))
 }
 
-// Limited reports whether there is such an end.
+// Limited reports whether Limit has set an end.
 func (p *Partition) Limited() bool { return p.ceiling.Load() != 0 }
 
 // refusal is the outcome of a put that is refused before anything is written (AC-2): its topic is deleted or full, or
@@ -68,10 +68,10 @@ func (l *loop) refusal(p *Partition, d *queue.Draft) replica.Outcome {
 	case d.Control != 0: // of the leader itself
 		return 0
 	case p.Trashed():
-		return replica.NotLeader // as of a partition that is not hosted: the gateway asks the metadata
+		return replica.NotLeader // as for a partition that is not hosted: the gateway then reads the metadata
 	case p.full(p.putBytes + d.Size()):
 		return outcome.TopicFull
-	case l.o.Reserve.Short(v.ISR) && l.roomy(v.ISR) < max(v.MinInSync, 1): // else the machine holds the put (AC-9)
+	case l.o.Reserve.Short(v.ISR) && l.roomy(v.ISR) < max(v.MinInSync, 1): // otherwise the machine holds the put (AC-9)
 		return outcome.DiskFull
 	}
 	return 0

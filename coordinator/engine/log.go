@@ -11,7 +11,7 @@ import (
 const (
 	// ReadBytes is the most that one read asks the store for.
 	ReadBytes = 256 << 10
-	// largeBatch is the size from which a batch is not kept in memory for a small part of it.
+	// largeBatch is the size in bytes from which a batch is not kept in memory for the sake of a few messages.
 	largeBatch = 64 << 10
 )
 

@@ -34,8 +34,8 @@ type loop struct {
 	quit    chan struct{}
 	ended   chan struct{}
 
-	passes   concurrency.Stopwatch // of the pass under way
-	queued   bool                  // the loop's goroutine has to flush; its own
+	passes   concurrency.Stopwatch // of the current pass
+	queued   bool                  // the loop's goroutine has to flush; only it reads this
 	flushing atomic.Bool           // it is in a flush
 	flushers atomic.Int64          // goroutines in a flush, which run a pass afterwards
 
@@ -48,16 +48,16 @@ type runState struct {
 	hosted      map[ident.Partition]*Partition
 	active      []*Partition // get ticks
 	touched     []*Partition // in this pass
-	awaitSync   []*Partition // have puts that wait for a sync; see release
-	awaitWindow []*Partition // have puts in an open batch window; see release
+	awaitSync   []*Partition // partitions with puts that wait for a sync; see release
+	awaitWindow []*Partition // partitions with puts in an open batch window; see release
 	windows     *time.Timer  // closes the batch windows
 	ticker      *time.Timer  // for the active partitions
 	ticking     bool         // ticker runs
-	inline      bool         // this pass is not the loop's goroutine's
+	inline      bool         // this pass does not run on the loop's goroutine
 	drained     []event      // of this pass
-	queuedTo    []ident.Node // have frames of an inline pass that wait for a flush
+	queuedTo    []ident.Node // peers with frames of an inline pass that wait for a flush
 	now         time.Time    // of this pass
-	nowMS       int64        // the same, since the loop began
+	nowMS       int64        // the time of the pass in ms since the loop began
 	token       uint64       // of the last submission
 	unsynced    []submission
 	subs        []store.Submission // its array is kept between passes
@@ -76,7 +76,7 @@ type machineToken struct {
 	token uint64
 }
 
-// newLoop makes a loop; work starts it.
+// newLoop makes a loop; work runs it.
 func newLoop(o *Options, r *reader, p *pace) *loop {
 	l := &loop{o: o, reader: r, pace: p, flusher: &flusher{journal: o.Journal}, changes: &changes{}, began: time.Now(), events: newEventQueue()}
 	l.quit, l.ended = make(chan struct{}), make(chan struct{})
@@ -134,7 +134,7 @@ func (l *loop) lingers() bool {
 	return true
 }
 
-// stop ends work, waits for it, and so for the answers to everything that waits.
+// stop ends work, waits for it, so that everything that waits has been answered.
 func (l *loop) stop() {
 	close(l.quit)
 	<-l.ended
@@ -270,7 +270,7 @@ func (l *loop) dropIdle() {
 
 // retire removes a partition: all waiting callers are answered, the machine is dropped.
 func (l *loop) retire(p *Partition) {
-	l.applyEffects() // effects of this pass are carried out now or never
+	l.applyEffects() // the effects of this pass can no longer be carried out later
 	l.propose(p)
 	p.abandon()
 	if m, ok := p.machine.(sharing); ok {

@@ -9,25 +9,25 @@ import (
 const (
 	// restTime is the pause of a channel that is far behind after each burst.
 	restTime = time.Millisecond
-	// restLate is how much later a pause may end. A longer delay means that this broker lacks a processor.
+	// restLate is how late a pause may end. A longer delay means that this broker is short of CPU.
 	restLate = restTime / 2
 	// putsLately is how long after the last put channels are paced.
 	putsLately = 100 * time.Millisecond
-	// A pause that ends in time makes the bursts burstStep larger, one that ends late half as large.
+	// A pause that ends in time makes the bursts burstStep larger. A pause that ends late halves them.
 	burstLeast = 256 << 10
 	burstMost  = 4 << 20
 	burstStep  = 16 << 10
 )
 
-// pace is the paced catch-up of channels that are far behind (nsqd.Options.Pace, docs/adr/0007). Without puts they read at
-// full speed. With puts they read at the speed that this machine has to spare, which is found as TCP finds the speed
-// of a network: bursts grow a little while pauses end in time, and are halved when one ends late.
+// pace is the paced catch-up of channels that are far behind (nsqd.Options.Pace, docs/adr/0007). Without puts they read
+// at full speed. With puts they read only as fast as spare CPU allows. As in TCP's congestion control, bursts grow a
+// little while pauses end in time, and are halved when a pause ends late.
 type pace struct {
 	lastPut atomic.Int64 // unix ns
 	burst   atomic.Int64 // bytes
 	mu      struct {
 		sync.Mutex
-		halved time.Time // pauses that began before do not count again
+		halved time.Time // late pauses that began before this do not halve the bursts again
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 type Machine interface {
 	Step(ev replica.Event, out *replica.Effects)
 	View() replica.View
-	// Idle reports whether it needs no ticks.
+	// Idle reports whether the machine needs no ticks.
 	Idle() bool
 	// Committing reports whether puts are in flight.
 	Committing() bool
@@ -25,13 +25,13 @@ type Machine interface {
 
 // sharing is a Machine that shares memory with others of its broker; *replica.Machine is one.
 type sharing interface {
-	// Release gives its part back. It is the last call.
+	// Release releases the machine's part. It is the last call.
 	Release()
 }
 
 // Partition is one replica on this broker: its machine, store and channels. It is their nsqd.Log and nsqd.Replicator.
 type Partition struct {
-	// Set before the loop gets the partition, and never changed; any goroutine reads them.
+	// Set before the loop receives the partition, then never changed; any goroutine may read them.
 	id    ident.Partition
 	topic string
 	loop  *loop
@@ -49,7 +49,7 @@ type shared struct {
 	bounds                               // limits.go: SetOptions and Limit write it
 	muted   atomic.Bool                  // messages of the machine are dropped; Mute and Unmute write it
 	trashed atomic.Bool                  // the topic is in the trash; SetTrashed writes it
-	// followers are those of the last eventFollowers; the holder of the run lock replaces them.
+	// followers is the result of the last eventFollowers; the holder of the run lock replaces them.
 	followers atomic.Pointer[[]replica.FollowerView]
 }
 
@@ -69,7 +69,7 @@ type owned struct {
 	awaitsWindow bool // in runState.awaitWindow
 	active       bool // in runState.active
 
-	electing time.Time // when it found the leader gone, or won the epoch that it is about to lead
+	electing time.Time // when it detected the loss of the leader, or won the epoch that it is about to lead
 	alarms   []alarmed // of the last alarmAgain
 }
 
@@ -91,7 +91,7 @@ func (p *Partition) View() *replica.View { return p.view.Load() }
 // Leading reports whether this broker serves the partition.
 func (p *Partition) Leading() bool { return p.view.Load().Role == replica.Leader }
 
-// LogFields are the partition in a log line.
+// LogFields are the fields that identify the partition in a log line.
 func (p *Partition) LogFields() map[string]any {
 	return map[string]any{"topic": p.topic, "partition": p.id.Number}
 }
@@ -118,7 +118,7 @@ func (p *Partition) Unmute() { p.muted.Store(false) }
 func (p *Partition) publish() bool {
 	now, old := p.machine.View(), p.view.Load()
 	if now.Equal(old) {
-		return false // as in most passes: puts that gather, heartbeats
+		return false // the usual case: gathering puts, heartbeats
 	}
 	v := new(replica.View)
 	*v = now
@@ -136,7 +136,7 @@ func (p *Partition) publish() bool {
 			p.leads = 0
 			p.queue.Retire()
 		}
-		p.Post(replica.ChannelsStopped{Number: v.Stopping}) // after the changes that Retire has passed on
+		p.Post(replica.ChannelsStopped{Number: v.Stopping}) // after the changes that Retire has submitted
 	}
 	if v.Role == replica.Leader && p.leads == 0 && v.Stopping == 0 {
 		p.leads = v.Epoch
@@ -152,7 +152,8 @@ type leading interface {
 	Followers(nowMS int64, dst []replica.FollowerView) []replica.FollowerView
 }
 
-// Followers refreshes Partition.Followers of partitions led here. If a loop hangs for `wait`, the earlier ones stay.
+// Followers refreshes Partition.Followers of partitions led here. If a loop hangs for longer than `wait`, its
+// partitions keep the previous result.
 func (e *Engine) Followers(of []*Partition, wait time.Duration) {
 	loops := map[*loop]bool{}
 	for _, p := range of {
@@ -172,7 +173,7 @@ func (e *Engine) Followers(of []*Partition, wait time.Duration) {
 	}
 }
 
-// Followers are the other replicas at the last Engine.Followers with this partition.
+// Followers are the other replicas as of the last Engine.Followers call that included this partition.
 func (p *Partition) Followers() []replica.FollowerView {
 	if list := p.followers.Load(); list != nil {
 		return *list

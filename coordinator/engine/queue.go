@@ -30,7 +30,7 @@ type event struct {
 	id        ident.Partition
 	step      replica.Event
 	draft     queue.Draft
-	done      replica.Completer // of a change: nil if nothing waits
+	done      replica.Completer // of a change: nil if no caller waits
 	at        time.Time         // of a put: when it was submitted
 	delta     []byte
 	token     uint64
@@ -39,7 +39,8 @@ type event struct {
 	ack       chan struct{}
 }
 
-// eventQueue is a loop's input. Writers never block; they bound it: edges admit puts, and replicas have windows.
+// eventQueue is a loop's input. Writers never block, and the queue has no limit of its own: gateways admit only so many
+// puts, and replicas send only within their windows.
 type eventQueue struct {
 	wake concurrency.Edge // there are events
 	mu   struct {
@@ -60,7 +61,7 @@ func (q *eventQueue) enqueue(e event) bool {
 	return open
 }
 
-// add adds an event and wakes nothing: loop.runInline must follow.
+// add adds an event and wakes no goroutine: loop.runInline must follow.
 func (q *eventQueue) add(e event) (first, open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

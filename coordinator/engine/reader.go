@@ -76,12 +76,12 @@ func size(batches []queue.Batch) (bytes int) {
 	return bytes
 }
 
-// throttle spreads bytes over time. It gives no credit for idle time, because it exists to prevent bursts.
+// throttle spreads bytes over time. Idle time earns no credit, because the throttle exists to prevent bursts.
 type throttle struct {
 	rate int64 // bytes a second; 0 = no limit
 	mu   struct {
 		sync.Mutex
-		free time.Time // end of the time that earlier reads take
+		free time.Time // when the time that earlier reads take at this rate ends
 	}
 }
 
@@ -99,8 +99,8 @@ func (t *throttle) pause(now time.Time, bytes int) time.Duration {
 	return from.Sub(now)
 }
 
-// notForMachine reports whether an error concerns a damaged range, which is repaired, or one that retention has
-// removed. The machine does not get it; it asks again after a while.
+// notForMachine reports whether an error concerns a damaged range, which is repaired, or a range that retention has
+// removed. Such an error is not reported to the machine, which retries after a while.
 func notForMachine(err error) bool {
 	var d *queue.Damage
 	return errors.As(err, &d) || errors.Is(err, store.ErrTrimmed)

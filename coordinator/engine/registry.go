@@ -15,7 +15,7 @@ type registry struct {
 	sync.RWMutex
 	byID map[ident.Partition]*Partition
 	list []*Partition         // sorted; replaced, never changed; nil = to be rebuilt
-	past map[string]nsqd.Work // by topic: of partitions that are no longer hosted
+	past map[string]nsqd.Work // by topic: work of partitions that are no longer hosted
 }
 
 // Partition finds a partition that is hosted here.
@@ -44,7 +44,7 @@ func (e *Engine) Partitions() []*Partition {
 	return r.list
 }
 
-// PartitionsOf lists those of a topic with n partitions that are hosted here.
+// PartitionsOf lists the partitions hosted here of a topic that has n partitions.
 func (e *Engine) PartitionsOf(topic ident.TopicID, n int) []*Partition {
 	var list []*Partition
 	for i := range n {
@@ -55,7 +55,7 @@ func (e *Engine) PartitionsOf(topic ident.TopicID, n int) []*Partition {
 	return list
 }
 
-// set adds a partition, or removes it if p is nil. Partitions rebuilds the sorted list once after many of these.
+// set adds a partition, or removes it if p is nil. Partitions rebuilds the sorted list once after many calls of set.
 func (r *registry) set(id ident.Partition, p *Partition) (was *Partition) {
 	r.Lock()
 	defer r.Unlock()
@@ -77,7 +77,7 @@ type Config struct {
 	ID      ident.Partition
 	Topic   string
 	Store   *store.Partition
-	Queue   nsqd.Options // Wake, Fence and Pace are filled in
+	Queue   nsqd.Options // NewPartition fills in Wake, Fence and Pace
 	Options TopicOptions
 }
 
@@ -110,7 +110,7 @@ func (e *Engine) Remove(id ident.Partition) {
 	}
 	<-p.loop.await(event{kind: eventRetire, id: id})
 	e.deadlines.forget(p)
-	if !p.Trashed() { // another topic may have the name
+	if !p.Trashed() { // otherwise another topic may have the name by now
 		e.partitions.addWork(p)
 	}
 }
@@ -131,7 +131,7 @@ func (r *registry) addWork(p *Partition) {
 	r.past[p.topic] = sum
 }
 
-// PastWork is, by topic, the work of the partitions that are no longer hosted here. It forgets deleted topics.
+// PastWork returns, by topic, the counters of the partitions that are no longer hosted here, without deleted topics.
 func (e *Engine) PastWork(there func(topic string) bool) map[string]nsqd.Work {
 	r := &e.partitions
 	r.Lock()

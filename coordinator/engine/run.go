@@ -69,7 +69,7 @@ const inlineMost = 3
 
 // runInline runs a pass in the caller's goroutine, if the loop is idle. Waking the loop's goroutine and the writers to
 // other brokers would cost an uncontended put more than their work, because each wakes up on its own thread
-// (docs/adr/0010). Concurrent events are better enqueued: the loop's goroutine gathers them into one pass.
+// (docs/adr/0010). Concurrent events are enqueued instead, because the loop's goroutine gathers them into one pass.
 //
 // The caller may hold locks that no pass takes: its own connection, the journal. If another goroutine has the run
 // lock, it processes the event: it checks the queue after releasing the lock.
@@ -93,7 +93,7 @@ func (l *loop) wakeIfPending() {
 	}
 }
 
-// Synced is called when a submission is durable, by the journal's goroutine or by one that flushes.
+// Synced is called when a submission is durable, by the journal's goroutine or by a goroutine that flushes.
 func (l *loop) Synced(token uint64, err error) {
 	e := event{kind: eventSynced, token: token, err: err}
 	if l.flushers.Load() > 0 {

@@ -23,11 +23,11 @@ type Stages struct {
 	Partition int
 	// Submitted is when the put came to the core loop, Proposed when the loop took it.
 	Submitted, Proposed, Committed time.Time
-	Synced                         time.Duration // the last sync of the loop's journal
+	Synced                         time.Duration // duration of the last sync of the loop's journal
 	Messages, Bytes                int
 }
 
-// tickets are those of one partition. They start at 1: 0 asks for no answer.
+// tickets are the open tickets of one partition, by number. Numbers start at 1; 0 requests no answer.
 type tickets struct {
 	open map[uint64]ticket
 	last uint64
@@ -53,7 +53,8 @@ func (p *Partition) complete(c replica.Completion) {
 	p.loop.answer(t.done, c)
 }
 
-// abandon answers all open tickets when the machine goes: a later leader may commit the puts that were written.
+// abandon answers all open tickets when the machine is dropped. Puts that were written are in doubt, because a later
+// leader may commit them.
 func (p *Partition) abandon() {
 	for n := range p.tickets.open {
 		p.complete(replica.Completion{Ticket: n, Outcome: replica.InDoubt})

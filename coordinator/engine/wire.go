@@ -26,7 +26,7 @@ const (
 )
 
 // messageHeader is a replica.Message on the wire, without its batches, which follow as the frame's payload, one after
-// the other, byte for byte as they lie in the log. The sender's incarnation is the connection's.
+// the other, byte for byte as in the log. The sender's incarnation is the connection's.
 //
 // It is three lists, each with its length first: the message's fields as numbers (uvarints), its epochs of five numbers
 // each, the bytes of the channel-state delta. New fields go to the end of the first list: older builds skip them.

@@ -69,7 +69,7 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 		h.missingLocked(now)
 		return
 	}
-	h.dropSpareLocked() // the channel delivers them again
+	h.dropSpareLocked() // the channel redelivers them
 	subscriber := &nsqd.Subscriber{
 		Wake: s.wakeUp, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate, Direct: true, PullBytes: pullBytes,
 	}
@@ -140,7 +140,7 @@ func (h *partitionSubscription) missingLocked(now time.Duration) {
 func (h *partitionSubscription) openLocked(to Leadership) {
 	s := h.sub
 	last, id := h.last, s.g.subs.register(h)
-	s.g.subs.unregister(last) // only now: the leader may have returned verbs of it
+	s.g.subs.unregister(last) // only now, because the leader may still return its verbs
 	credit := s.creditLocked(h)
 	client, _ := json.Marshal(s.client) // plain data: it never fails
 	open := &wire.Opening{
@@ -149,7 +149,7 @@ func (h *partitionSubscription) openLocked(to Leadership) {
 		Credit: credit, Client: client, Ordered: s.request.Ordered, Partial: s.request.Partition >= 0,
 	}
 	if h.spareFrom != to {
-		h.dropSpareLocked() // another leader delivers them again
+		h.dropSpareLocked() // another leader redelivers them
 	}
 	items := []relayItem{{opening: open, held: h.heldLocked()}}
 	for _, v := range h.backlog {

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
-// putBudget bounds the bytes of unanswered puts. Waiting reserves nothing.
+// putBudget bounds the bytes of unanswered puts. A waiting caller reserves nothing.
 type putBudget struct {
 	limit int64
 	mu    struct {
@@ -23,7 +23,8 @@ type waiter struct {
 	ready chan struct{}
 }
 
-// wait returns when there is room for bytes more, or nothing is in use. Waiters are admitted in their order.
+// wait returns when there is room for a further put of that many bytes, or nothing is in use. Waiters are admitted in
+// order.
 func (b *putBudget) wait(ctx context.Context, done <-chan struct{}, bytes int64) error {
 	b.mu.Lock()
 	if len(b.mu.waiters) == 0 && b.fitsLocked(0, bytes) {
@@ -45,7 +46,7 @@ func (b *putBudget) wait(ctx context.Context, done <-chan struct{}, bytes int64)
 	}
 }
 
-// take adds a put; false above twice the limit.
+// take adds a put; false if that would exceed twice the limit.
 func (b *putBudget) take(bytes int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,16 +10,16 @@ import (
 // Credit follows demand. RDY is the number of messages that a client may have in flight. It is divided over the streams
 // of its subscription that recently had messages for it, half of it evenly and half in proportion to the finishes:
 // otherwise a backlog in one partition of many would be drained with a fraction of RDY. A stream that had none may send
-// one message, and gets a share when demand is next measured. While the client finishes nothing, a stream with room
-// left has no messages: the other streams get its share, less the messages that are in flight.
+// one message, and gets a share when demand is next measured. If a stream has credit left while the client finishes
+// nothing, it has no messages: the other streams get its share, less the messages that it has in flight.
 //
 // A finish travels to the leader, and the next message travels back. To keep a fast client busy during that time, the
 // streams are granted as many additional messages as it finishes in aheadOf. These wait here. A client that takes a
 // second for a message is sent nothing ahead, because another client may be free.
 //
-// An RDY below the number of partitions still brings one message of each, so that no partition starves. While the
-// client works on as many as RDY allows, these messages would wait while other clients are idle. Such a client is busy,
-// and the messages are returned.
+// If RDY is below the number of partitions, each partition may still send one message, so that none starves. But while
+// the client works on as many messages as RDY allows, the others would wait here although other clients are idle. Such
+// a client counts as busy, and the waiting messages are returned.
 const (
 	aheadOf = 5 * time.Millisecond
 	// Demand is measured at every weighAfter-th finish, at most once per weighEvery.
@@ -37,7 +37,7 @@ type demand struct {
 	total            int           // finished in the previous period: sum of the weights
 	ahead            int           // granted beyond RDY
 	parts            int           // active partitions
-	inFlightInactive int           // in flight of the inactive partitions: not divided
+	inFlightInactive int           // in flight from inactive partitions: this part of RDY is not divided
 }
 
 // creditLocked is one stream's credit: its share, or less while memory is short.
@@ -62,15 +62,15 @@ func (s *subscription) shareLocked(h *partitionSubscription) int {
 		return min(h.inFlightInactive+1, maxCredit)
 	}
 	whole := s.mu.ready - min(d.inFlightInactive, s.mu.ready) + min(d.ahead, s.mu.ready)
-	// The credit of all streams up to this one, less the credit of those before it: the shares sum to the whole,
-	// however the division rounds.
+	// The credit of all streams up to this one, less the credit of the streams before it. So the shares sum to the
+	// total despite rounding.
 	from, to, of := h.index, h.index+1, d.parts
 	if d.total > 0 {
 		from, to, of = from*d.total+of*h.weightBefore, to*d.total+of*(h.weightBefore+h.weight), 2*of*d.total
 	}
 	credit := whole*to/of - whole*from/of
 	if r := h.remote; r != nil && s.mu.waiting > waitingBytes {
-		credit = min(credit, len(h.held)+r.buffer.len()) // as much as it has
+		credit = min(credit, len(h.held)+r.buffer.len()) // no more than it has
 	}
 	return min(max(credit, 1), maxCredit)
 }
@@ -122,7 +122,7 @@ func (s *subscription) grantLocked() {
 	}
 }
 
-// sentLocked counts the messages of the partition that are in flight to the client, or wait here.
+// sentLocked counts the partition's messages that are in flight to the client or wait here.
 func (h *partitionSubscription) sentLocked() int {
 	n := h.inFlightLocked()
 	if h.remote != nil {
@@ -131,7 +131,8 @@ func (h *partitionSubscription) sentLocked() int {
 	return n
 }
 
-// hasRoomLocked reports whether more messages could arrive: a partition that is led here needs no credit.
+// hasRoomLocked reports whether the partition could deliver more messages. A partition that is led here needs no
+// credit.
 func (h *partitionSubscription) hasRoomLocked() bool {
 	return h.local != nil || h.remote != nil && h.sentLocked() < h.remote.credit
 }
@@ -147,7 +148,7 @@ func (s *subscription) refreshCredit(now time.Duration) {
 	}
 	for _, h := range s.mu.order {
 		h.widenLocked()
-		h.sendCreditLocked() // first, or the returned messages would come again
+		h.sendCreditLocked() // first, otherwise the returned messages would be sent again
 		h.giveBackLocked()
 		if h.remote != nil { // the client's time begins when it gets the message
 			h.sendUnseenLocked(wire.VerbTouch, h.remote.buffer.waiting())
@@ -205,7 +206,7 @@ func (h *partitionSubscription) narrowLocked(short bool) {
 }
 
 // readsLocked widens the streams that are narrow because the client did not read, once few bytes wait. It reports
-// whether there may have been any.
+// whether any stream may have been narrow.
 func (s *subscription) readsLocked() bool {
 	if !s.mu.crowded || s.mu.waiting > waitingBytes {
 		return false

@@ -11,10 +11,10 @@
 //  1. Publish never blocks. Each Answerer is called exactly once, at the latest after the put limit, also at Close.
 //  2. A put has the same partition and request id in all attempts, so the leader recognises a repeat.
 //  3. A put has at most one attempt in progress. An attempt that ended without a definite "not written" stays in doubt.
-//     While one does, the only answers to the put are committed and in doubt.
+//     While an attempt is in doubt, the only answers to the put are committed and in doubt.
 //  4. Puts of one partition are proposed in the order in which they were published, unless one of them is retried.
-//  5. The header room of a draft is given to at most one Propose. Forwarded
-//     bytes never include it. Later Proposes get a clone.
+//  5. The header room of a draft is used by at most one Propose. Forwarded bytes never include it. Later Proposes get a
+//     clone.
 //  6. A finish, requeue or touch is first checked against the edge's own table of the
 //     deliveries that the client holds, then sent to the leader.
 //  7. A stream's deliveries that are neither finished, requeued nor timed out never exceed its credit. The credits of
@@ -32,6 +32,7 @@
 //	sender   1, sends puts, answers and verbs to the gateways of other brokers
 //	session  1 for each broker with streams here (relaySession): pulls and sends their deliveries
 //
-// New starts the first two, the first opening of a broker starts its session; Close ends and waits for all. Any other
-// work is done in the goroutine of the caller: a client's reader or writer, a reader of rpc, the holder of a run lock.
+// New starts the first two. The first opening from a broker starts its session. Close ends all and waits for them. Any
+// other work is done in the goroutine of the caller: a client's reader or writer, a reader of rpc, the holder of a run
+// lock.
 package gateway

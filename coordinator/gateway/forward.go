@@ -17,7 +17,7 @@ type forwarded struct {
 }
 
 // Complete sends the outcome back. If this broker does not lead and its metadata has a higher epoch than the sender's,
-// the leadership goes with it.
+// the outcome carries the current leadership.
 func (f *forwarded) Complete(c replica.Completion) {
 	r := wire.Reply{
 		Request: f.record.Request, Partition: f.record.Partition,
@@ -60,7 +60,7 @@ func (g *Gateway) proposeAll(from ident.Node, payload []byte, count int) error {
 	return nil
 }
 
-// check seals the draft temporarily, in its own room, and decodes it.
+// check seals the draft temporarily, in the draft's header room, and decodes it.
 func check(d queue.Draft) error {
 	if d.Request.IsZero() || d.Count == 0 {
 		return fmt.Errorf("%w: a put without id or messages", wire.ErrFrame)

@@ -36,8 +36,8 @@ type Core interface {
 	Changed() <-chan struct{}
 	// Topic looks a topic up in the watched metadata.
 	Topic(name string) (metadata.TopicState, bool)
-	// EnsureTopic creates the topic if that is allowed, and returns once the watched metadata has it. Of several callers
-	// one at a time tries it.
+	// EnsureTopic creates the topic if that is allowed, and returns once the watched metadata has it. Of several
+	// callers, one at a time tries to create it.
 	EnsureTopic(ctx context.Context, name string) error
 	// Leader is the leadership in the metadata; false while that incarnation is not live.
 	Leader(p ident.Partition) (Leadership, bool)
@@ -45,7 +45,7 @@ type Core interface {
 	Leads(p ident.Partition) bool
 	// Replicates reports whether a minimum of p's in-sync set answers this broker.
 	Replicates(p ident.Partition) bool
-	// Queue gives the channels of a local replica.
+	// Queue returns the channels of a local replica.
 	Queue(p ident.Partition) (*nsqd.Partition, bool)
 	// Propose submits a put to the core loop. c.Complete is called exactly once.
 	Propose(p ident.Partition, d queue.Draft, c replica.Completer)
@@ -87,12 +87,12 @@ const (
 	resendAfter = 2 * time.Second        // an unanswered forward is sent again
 	maxPause    = 100 * time.Millisecond // between retries of a put
 	reclaimTime = 2 * time.Second        // the messages of a disconnected edge stay in flight at the leader
-	putBytes    = 256 << 20              // of unanswered puts; twice that is refused
+	putBytes    = 256 << 20              // of unanswered puts; at twice this limit puts are refused
 )
 
 // Options of a gateway. Zero values take the defaults of coordinator/replica/DESIGN.md 4.7.
 type Options struct {
-	PutLimit     time.Duration     // 9 s: no producer waits longer
+	PutLimit     time.Duration     // 9 s: the longest wait of a producer
 	Hold         time.Duration     // 3 s: then "not enough replicas" is final
 	MaxConsumers int               // subscriptions of one channel at this broker; 0: no limit
 	Metrics      *metrics.Recorder // nil: nothing is recorded
@@ -104,13 +104,13 @@ type Gateway struct {
 	core      Core
 	transport transport
 	o         Options
-	start     time.Time // times are relative to it
+	start     time.Time // the origin of the gateway's times
 
 	requests atomic.Uint64        // the last request number
 	rotation atomic.Uint32        // round robin over partitions
 	pending  concurrency.InFlight // unanswered puts
 	proposed concurrency.InFlight // puts of other brokers' clients that are proposed here
-	asleep   atomic.Bool          // the keeper is: a put wakes it
+	asleep   atomic.Bool          // the keeper sleeps, so a put must wake it
 	budget   *putBudget
 	rates    limits.Rates[ident.TopicID]
 	out      *sender
@@ -169,7 +169,7 @@ func (g *Gateway) Close() error {
 	return nil
 }
 
-// run is the background goroutine, the keeper: started by New, ends with Close. It retries parked puts, gives up late
+// run is the background goroutine, the keeper. New starts it, Close ends it. It retries parked puts, gives up late
 // ones, and attaches subscriptions again.
 func (g *Gateway) run() {
 	defer g.wg.Done()
@@ -187,7 +187,7 @@ func (g *Gateway) run() {
 		case <-timer.C:
 		}
 		pause, needed := g.runDue()
-		g.asleep.Store(!needed) // before pending is read: a put from now on wakes the keeper
+		g.asleep.Store(!needed) // before pending is read, so that any later put wakes the keeper
 		if needed || g.pending.N() > 0 {
 			timer.Reset(pause)
 		} else {
@@ -263,7 +263,7 @@ func (g *Gateway) queueOf(topic string, id ident.Partition) *putQueue {
 	return q
 }
 
-// deleted reports whether the queue's topic was deleted. Another topic may have its name by now.
+// deleted reports whether the queue's topic was deleted. A newer topic may have the same name.
 func (g *Gateway) deleted(q *putQueue) bool {
 	t, ok := g.core.Topic(q.topic)
 	return !ok || t.ID != q.id.Topic
@@ -290,8 +290,8 @@ func (g *Gateway) HandleFrame(from ident.Node, _ ident.Incarnation, f rpc.Receiv
 	}
 }
 
-// handle handles a frame about puts, or about streams: of the peer's subscriptions here, or of this broker's
-// subscriptions there.
+// handle handles a frame about puts, or about streams: either of the peer's subscriptions on this broker or of this
+// broker's subscriptions on the peer.
 func (g *Gateway) handle(from ident.Node, class rpc.Class, h wire.Header, payload []byte) error {
 	switch forward := class == rpc.ClassForward; {
 	case forward && h.Kind == wire.FramePuts:

@@ -19,9 +19,10 @@ type partitionSubscription struct {
 	sub  *subscription
 	id   ident.Partition
 	held map[ident.Sequence]holding // deliveries that the client has
-	// backlog has the client's finishes and requeues that no leader has received. Each was in held, which bounds it.
+	// backlog holds the client's finishes and requeues that no leader has received. Each was in held, which bounds the
+	// backlog.
 	backlog []clientVerb
-	// requeued has the latest requeues with a delay that a leader has received.
+	// requeued holds the latest requeues with a delay that a leader has received.
 	requeued map[ident.Sequence]clientVerb
 	local    *local
 	remote   *remote
@@ -32,21 +33,21 @@ type partitionSubscription struct {
 	spareFrom        Leadership
 	pause            time.Duration // between attachments that fail; doubles
 	nextTry          time.Duration // no attachment before
-	missing          time.Duration // since when the leader does not have the channel; 0: it has
+	missing          time.Duration // since when the leader has lacked the channel; 0: it has the channel
 	finished         int           // by the client, since its demand was measured
-	weight           int           // finished in the previous period
-	active           bool          // it had messages for the client when demand was measured, and has a share of the credit
+	weight           int           // the value of finished in the previous period
+	active           bool          // it had messages for the client when demand was last measured, so it has a share of the credit
 	index            int           // among the active partitions
 	weightBefore     int           // sum of the weights of the active partitions before it
-	inFlightInactive int           // messages in flight then, if the partition was not active
+	inFlightInactive int           // messages in flight when demand was last measured, if the partition was not active
 }
 
 // holding is one delivery that the client holds.
 type holding struct {
 	epoch    ident.Epoch
-	number   uint64 // with the epoch: the delivery
+	number   uint64 // together with the epoch it identifies the delivery
 	attempts uint16
-	since    time.Duration // when the client got it
+	since    time.Duration // when the client received it
 	deadline time.Duration // forgotten then; 0: never
 }
 
@@ -73,10 +74,10 @@ type remote struct {
 	stream uint64
 	to     Leadership
 	credit int
-	// buffer has the deliveries that were not pulled: in flight at the leader, not seen by the client.
+	// buffer holds the deliveries that have not been pulled: in flight at the leader, not seen by the client.
 	buffer arrivals
-	// narrow: the last messages did not fit, so the credit is at most `most`. short: because of memory; otherwise the
-	// client does not read.
+	// narrow: the last messages did not fit, so the credit is limited to `most`. short: they did not fit because memory
+	// is short, and not because the client does not read.
 	narrow, short bool
 	most          int
 }
@@ -122,19 +123,21 @@ func (h *partitionSubscription) pull(credit int, dst []api.Delivery) []api.Deliv
 	return dst[:fit]
 }
 
-// undoLocked returns messages of this broker for which memory is short. They are pulled again after a pause.
+// undoLocked returns messages of partitions led here when memory is short for them. They are pulled again after a
+// pause.
 func (h *partitionSubscription) undoLocked(list []api.Delivery) {
 	s, l := h.sub, h.local
 	s.mu.dry = s.g.now() + dryPause
 	l.channel.Pull(l.subscriber, 0, nil) // no demand until then
 	for i := range list {
-		_ = l.channel.Undo(l.subscriber, nsqd.ReceiptOf(&list[i])) // or it is no longer this client's
+		_ = l.channel.Undo(l.subscriber, nsqd.ReceiptOf(&list[i])) // an error means that it is no longer this client's
 	}
 	s.g.subs.scheduleAt(s.mu.dry)
 	s.g.wake()
 }
 
-// dropSpareLocked drops the messages that waited when the connection to their leader broke: they are redelivered.
+// dropSpareLocked drops the messages that waited here when the connection to their leader broke. They will be
+// redelivered.
 func (h *partitionSubscription) dropSpareLocked() {
 	h.sub.freeWaitingLocked(h.spare.bytes)
 	h.spare = arrivals{}
@@ -164,14 +167,14 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	case h.local != nil:
 		return h.local.channel.Refusal(h.local.subscriber, v.Sequence)
 	default:
-		return outcome.ErrNotInFlight // only the leader has the current owner
+		return outcome.ErrNotInFlight // only the leader knows the current owner
 	}
 	v.Epoch, v.Number, v.Attempts = held.epoch, held.number, held.attempts
 	if v.Kind == wire.VerbTouch {
 		before := held.deadline
 		held.deadline = h.deadline()
 		if before > 0 && held.deadline-before < touchPause && h.remote != nil {
-			return nil // the leader has just been touched: a flood of touches does not become a flood of verbs
+			return nil // the leader has just received a touch: many touches must not become as many verbs
 		}
 		h.held[v.Sequence] = held
 	} else {
@@ -227,7 +230,7 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 	return err
 }
 
-// applyExactly is apply for a receipt, which settles its own delivery and no other.
+// applyExactly is apply for a receipt, which settles only the delivery that it names.
 func applyExactly(c *nsqd.Channel, s *nsqd.Subscriber, v wire.Verb) error {
 	if v.Kind == wire.VerbFinish {
 		return c.Finish(s, receiptOf(v))
@@ -235,7 +238,7 @@ func applyExactly(c *nsqd.Channel, s *nsqd.Subscriber, v wire.Verb) error {
 	return apply(c, s, v)
 }
 
-// addToBacklogLocked stores a verb for the next leader. A touch is dropped: the next opening names what is left of the
+// addToBacklogLocked stores a verb for the next leader. A touch is dropped: the next opening reports the remaining
 // timeouts.
 func (h *partitionSubscription) addToBacklogLocked(v wire.Verb) {
 	if v.Kind == wire.VerbFinish || v.Kind == wire.VerbRequeue {
@@ -270,7 +273,7 @@ func (h *partitionSubscription) inFlightLocked() int {
 	return len(h.held)
 }
 
-// oldestLocked is the delivery that the client has held longest; nil: it holds none.
+// oldestLocked is the delivery that the client has held longest; nil if it holds none.
 func (h *partitionSubscription) oldestLocked(now time.Duration) (m *api.HeldMessage) {
 	if h.local != nil {
 		return h.local.channel.Oldest(h.local.subscriber)
@@ -310,7 +313,7 @@ func (h *partitionSubscription) heldLocked() []wire.Verb {
 	return out
 }
 
-// sweepLocked forgets the deliveries that are long past their timeout. It reports whether there were any.
+// sweepLocked forgets the deliveries whose timeout ended long ago. It reports whether there were any.
 func (h *partitionSubscription) sweepLocked(now time.Duration) (freed bool) {
 	for seq, v := range h.held {
 		if v.deadline > 0 && now >= v.deadline {

@@ -22,9 +22,9 @@ const maxProbes = 32
 
 var _ api.Publisher = (*Gateway)(nil)
 
-// Admit waits until the unanswered puts leave room for bytes more, and until the topic exists. It reserves nothing:
-// Publish counts the puts, so a client that disconnects after Admit costs nothing. Connections that were admitted
-// together may exceed the limit by one body each. At twice the limit Publish refuses.
+// Admit waits until the unanswered puts leave room for the given number of bytes, and until the topic exists. It
+// reserves nothing: Publish counts the puts, so a client that disconnects after Admit costs nothing. Connections that
+// were admitted together may exceed the limit by one body each. At twice the limit Publish refuses.
 func (g *Gateway) Admit(ctx context.Context, topic string, bytes int) error {
 	err := g.budget.wait(ctx, g.done, int64(bytes))
 	if err == nil {
@@ -57,8 +57,9 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answe
 	g.refuse(g.publish(topic, number, nil, d, a, false), a)
 }
 
-// PublishAll publishes messages of this broker's own to a topic, each to the partition with its number if the topic has
-// it (numbers nil: to any), and returns the error of each: at the latest after the put limit, or at Close.
+// PublishAll publishes messages that this broker itself creates. Each goes to the partition with its number if the
+// topic has it (numbers nil: to any). It returns the error of each message, after the put limit or at Close at the
+// latest.
 func (g *Gateway) PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error {
 	errs, results := make([]error, len(messages)), make([]putResult, len(messages))
 	for i, m := range messages {
@@ -91,7 +92,7 @@ type putResult chan error
 // Answer implements api.Answerer; capacity 1, called once.
 func (f putResult) Answer(r api.PutResult) { f <- r.Err }
 
-// refuse answers a put that was not accepted; nil: it was accepted.
+// refuse answers a put that was not accepted; a nil error means that it was accepted.
 func (g *Gateway) refuse(err error, a api.Answerer) {
 	if err != nil {
 		g.o.Metrics.Answered(err)
@@ -100,8 +101,9 @@ func (g *Gateway) refuse(err error, a api.Answerer) {
 }
 
 // publish chooses a partition and adds the put to its queue, which answers it. An error means that the put was not
-// accepted: nothing was stored. own: the put is this broker's own. It may go to any partition if the topic does not have
-// the number, and is exempt from the topic's publish rate: dead letters must not accumulate because of a busy producer.
+// accepted: nothing was stored. own: this broker itself created the put. It may go to any partition if the topic does
+// not have the number, and is exempt from the topic's publish rate: dead letters must not accumulate because of a busy
+// producer.
 func (g *Gateway) publish(topic string, number int, key []byte, d queue.Draft, a api.Answerer, own bool) error {
 	t, ok := g.core.Topic(topic)
 	named := number >= 0 && number < t.Partitions
@@ -138,7 +140,7 @@ func (g *Gateway) publish(topic string, number int, key []byte, d queue.Draft, a
 	return nil
 }
 
-// reserve reserves the memory of a put, or of several together, of which largest is the size of one.
+// reserve reserves memory for one put or for several together; largest is the size of the largest.
 func (g *Gateway) reserve(all, largest int64) error {
 	switch {
 	case largest > queue.MaxBatchBytes:
@@ -175,8 +177,8 @@ func (g *Gateway) enqueue(topic string, to ident.Partition, d queue.Draft, a api
 }
 
 // choose returns the partition of a new put: by the key's FNV-1a hash. Without a key it is the partition of the first
-// message's identity, so that a repeat at any broker finds it. Any other put goes round robin over the partitions that
-// are led here, else over those with a leader.
+// message's identity, so that a repeat at any broker finds it. Other puts rotate over the partitions that are led here
+// or, if there are none, over those with a leader.
 func (g *Gateway) choose(t metadata.TopicState, key []byte, d *queue.Draft) ident.Partition {
 	if t.Partitions == 1 {
 		return t.Partition(0)
@@ -210,9 +212,9 @@ func partitionOf(key []byte, partitions int) int {
 	return int(h.Sum64() % uint64(partitions))
 }
 
-// publishApart publishes a put of several messages, each of which belongs to the partition of its own identity: in
-// another partition a repeat of it, alone or in another put, would not be recognised. So the put becomes one for each
-// of those partitions. Each is stored as a whole or not at all, and the answer waits for all.
+// publishApart publishes a put of several messages, each of which belongs to the partition of its own identity. In any
+// other partition a repeat of the message, alone or in another put, would not be recognised. So the put is split into
+// one for each of those partitions. Each part is stored as a whole or not at all, and the answer waits for all parts.
 func (g *Gateway) publishApart(topic string, t metadata.TopicState, d queue.Draft, a api.Answerer) error {
 	s := &several{answerer: a, of: make([]int, 0, d.Count)}
 	var numbers []int // of the partitions
@@ -255,7 +257,7 @@ func (g *Gateway) publishApart(topic string, t metadata.TopicState, d queue.Draf
 // several collects the results of a put that was published in parts, one for each partition.
 type several struct {
 	answerer api.Answerer
-	of       []int // the part of each message; the first message is in part 0
+	of       []int // the part to which each message belongs; the first message is in part 0
 
 	mu      sync.Mutex
 	left    int // parts without a result
@@ -279,7 +281,7 @@ func (p part) Answer(r api.PutResult) {
 	}
 }
 
-// result is the result of the first message if all are stored, otherwise an error.
+// result is the result of the first message if all messages are stored, otherwise an error.
 func (s *several) result() api.PutResult {
 	whole := s.results[0]
 	stored := 0

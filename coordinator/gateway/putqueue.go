@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// queueWindow is how many positions a put may be ahead of the oldest one in flight. A leader recognises the last
-	// 4096 requests of a producer. If an answer is lost while later puts flow, the repeat of its put must still be
-	// among them.
+	// queueWindow is how many positions a put may be ahead of the oldest put in flight. A leader recognises the last
+	// 4096 requests of a producer. If an answer is lost while later puts continue, the repeat must still be among
+	// those.
 	queueWindow = 2048
-	// firstPause is the pause after the first attempt without success. It doubles up to maxPause, and starts again
-	// at each change of the cluster.
+	// firstPause is the pause after the first unsuccessful attempt. It doubles up to maxPause, and starts again at each
+	// change of the cluster.
 	firstPause = 5 * time.Millisecond
 )
 
-// putQueue has the unanswered puts of one partition: it sends each to the leader, until it answers the put. The
+// putQueue holds the unanswered puts of one partition. It sends each put to the leader until the put is answered. The
 // goroutines that publish to it and the keeper pump it, one at a time, so the order is kept.
 type putQueue struct {
 	gateway *Gateway
@@ -42,17 +42,17 @@ type putQueue struct {
 		suspect bool
 		pause   time.Duration
 		nextTry time.Duration
-		hint    Leadership // a leadership that a peer named; newer than this broker's metadata
+		hint    Leadership // a leadership reported by a peer; newer than this broker's metadata
 		gone    bool       // removed from the gateway's table
 	}
 }
 
-// attempt is one put on its way to a leader: the part of it that is used without the lock.
+// attempt is one put on its way to a leader: the fields that are used without the lock.
 type attempt struct {
 	put    *put
 	n      uint32
 	local  bool
-	clone  bool // the header room is used: a copy is proposed
+	clone  bool // the header room is in use, so a copy is proposed
 	target Leadership
 }
 
@@ -99,8 +99,8 @@ func (q *putQueue) pump() {
 	}
 }
 
-// route is where the puts go now; false: there is no leader that can be reached. A peer's hint counts while its epoch
-// is higher than that of the metadata here.
+// route is the current destination of the puts; false: no leader can be reached. A peer's hint is used while its epoch
+// is higher than the epoch in this broker's metadata.
 func (q *putQueue) route() (to Leadership, local, ok bool) {
 	g := q.gateway
 	if g.core.Leads(q.id) {
@@ -147,8 +147,8 @@ func (q *putQueue) roomLocked(p *put, now time.Duration) bool {
 	return true
 }
 
-// complete takes the outcome of attempt n of a put (0: the present, local one), and answers the put if the outcome is
-// final.
+// complete takes the outcome of attempt n of a put (0: the current attempt, which is local), and answers the put if the
+// outcome is final.
 func (q *putQueue) complete(p *put, n uint32, c replica.Completion) {
 	a, final := q.settle(p, n, c)
 	if !final {
@@ -189,7 +189,7 @@ func (q *putQueue) unsent(p *put, n uint32) {
 	defer q.mu.Unlock()
 	switch {
 	case p.done:
-	case p.parked, p.attempt != n: // it was given up before, and was never written
+	case p.parked, p.attempt != n: // the attempt was given up earlier, but turns out not to have been written
 		p.resolve(n)
 	default:
 		q.parkLocked(p)
@@ -211,7 +211,7 @@ func (q *putQueue) lostAttempts(which func(*put) bool) {
 	}
 }
 
-// runDue gives up what is late, and sends what is due. It returns when it is to run again, if a put is parked.
+// runDue gives up puts that are late, and sends those that are due. If a put is parked, it returns when to run next.
 func (q *putQueue) runDue(now time.Duration) (at time.Duration, parked bool) {
 	g := q.gateway
 	// An answer may be lost. The leader recognises the repeat.
@@ -227,7 +227,7 @@ func (q *putQueue) runDue(now time.Duration) (at time.Duration, parked bool) {
 	return q.mu.nextTry, q.mu.parked.n > 0
 }
 
-// giveUp answers the selected puts: with the error sure if none of their attempts can have been written.
+// giveUp answers the selected puts: with the error sure if no attempt can have been written, otherwise with in doubt.
 func (q *putQueue) giveUp(sure error, which func(*put) bool) {
 	var answers []answer
 	q.mu.Lock()
@@ -307,10 +307,10 @@ type put struct {
 	draft       queue.Draft
 	answerer    api.Answerer
 	born        time.Duration
-	uncontended bool // no other put was without an answer here when it came
+	uncontended bool // no other put was unanswered here when it arrived
 
 	next, prev *put
-	position   uint64 // in the queue, over all puts that it has had
+	position   uint64 // in the queue, counted over all puts ever added
 	history
 	current Leadership    // the target of the current attempt
 	sent    time.Duration // when
@@ -324,7 +324,7 @@ type put struct {
 // completes: the outcome belongs to the current attempt.
 func (p *put) Complete(c replica.Completion) { p.queue.complete(p, 0, c) }
 
-// history is the record of a put's attempts: a value without clock or lock.
+// history is the record of a put's attempts: a plain value that uses no clock and no lock.
 type history struct {
 	attempt uint32   // number of the newest attempt; 0 = none yet
 	doubts  []uint32 // earlier attempts that may have been written
@@ -386,7 +386,8 @@ func (h *history) resolve(attempt uint32) {
 	}
 }
 
-// final is the answer to a put that is given up: the error sure if nothing can have been written.
+// final is the answer to a put that is given up: the error sure if no attempt can have been written, otherwise in
+// doubt.
 func (h *history) final(parked bool, sure error) error {
 	switch {
 	case len(h.doubts) > 0 || !parked:
@@ -398,8 +399,8 @@ func (h *history) final(parked bool, sure error) error {
 	}
 }
 
-// errTopicDeleted answers a put whose topic was deleted after Admit. Its text begins with that of its row in package
-// outcome, because clients compare the beginning.
+// errTopicDeleted answers a put whose topic was deleted after Admit. Its text begins with the text of its row in
+// package outcome, because clients compare the beginning.
 var errTopicDeleted = fmt.Errorf("%w: topic deleted, not stored", outcome.ErrTopicNotFound)
 
 // answer is the result of a put. Its Answerer is called without a lock.

@@ -19,13 +19,13 @@ import (
 const (
 	// settleTimeout bounds the wait for the leaders of receipts: as long as a put waits.
 	settleTimeout = 10 * time.Second
-	// A new leader has the deliveries of an earlier one when their edges have reclaimed them: within milliseconds, if
-	// the edges live.
+	// A new leader has the deliveries of its predecessor once their edges have reclaimed them: within milliseconds, if
+	// the edges are alive.
 	awaitReclaim = 2 * time.Second
 	reclaimPause = 50 * time.Millisecond
 )
 
-// Settle carries out a verb on deliveries of a channel, made by any broker (api.Receipts).
+// Settle carries out a verb on deliveries of a channel that any broker made (api.Receipts).
 func (g *Gateway) Settle(ctx context.Context, topic, channel string, do api.Settlement, list []api.Receipt) []error {
 	errs := make([]error, len(list))
 	t, ok := g.core.Topic(topic)
@@ -53,7 +53,7 @@ func (g *Gateway) Settle(ctx context.Context, topic, channel string, do api.Sett
 }
 
 // settlePartition settles the receipts with these indices at the leader of their partition. Receipts of deliveries that
-// a new leader may still reclaim are sent again.
+// may still be reclaimed at a new leader are sent again.
 func (g *Gateway) settlePartition(ctx context.Context, req calls.SettleRequest, list []api.Receipt, indices []int, errs []error) {
 	began := time.Now()
 	for len(indices) > 0 {
@@ -114,8 +114,8 @@ func (g *Gateway) SettleLed(req calls.SettleRequest) (reply calls.SettleReply, e
 		case errors.Is(err, outcome.ErrNotOwner), errors.Is(err, outcome.ErrNotInFlight):
 			reply.Refused = append(reply.Refused, calls.SettleRefusal{Index: i, Owner: errors.Is(err, outcome.ErrNotOwner), Again: c.Awaited(receipt)})
 		case errors.Is(err, nsqd.ErrNotLeader), errors.Is(err, nsqd.ErrNotReplicated):
-			// The next leader is asked. It refuses a finish that was carried out here: the client sees a refusal, and
-			// loses nothing.
+			// The call is repeated at the next leader, which refuses a finish that was carried out here. The client
+			// then sees a refusal, but loses nothing.
 			return reply, fmt.Errorf("%w: %w", rpc.ErrNotLeader, err)
 		case errors.Is(err, nsqd.ErrDeleted):
 			return reply, fmt.Errorf("%w: %w", outcome.ErrChannelNotFound, err)

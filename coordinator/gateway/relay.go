@@ -35,7 +35,7 @@ func (s *subscriptions) deliver(payload []byte, count int) error {
 		return err
 	}
 	var own pieces
-	run := make([]api.Delivery, 0, count) // deliveries of one stream, one after the other
+	run := make([]api.Delivery, 0, count) // consecutive deliveries of one stream
 	var stream uint64
 	for ; len(records) > 0; records = records[wire.DeliverySize:] {
 		id, d, after, err := wire.DecodeDelivery(records, rest)
@@ -110,10 +110,10 @@ func (s *subscriptions) handle(v wire.Verb) {
 	switch {
 	case v.Kind&wire.VerbRefused != 0:
 		v.Kind &^= wire.VerbRefused
-		if h.held[v.Sequence].is(v) { // after a finish or requeue, it would be a later delivery
+		if h.held[v.Sequence].is(v) { // after a finish or requeue, a match would be a later delivery
 			delete(h.held, v.Sequence)
 		}
-		if v.Argument != wire.Unseen && !h.wasResentLocked(v) { // else the client did not ask for it
+		if v.Argument != wire.Unseen && !h.wasResentLocked(v) { // otherwise the client did not send the verb
 			h.refuse(v, outcome.ErrNotInFlight)
 		}
 		sub.wake()
@@ -130,8 +130,8 @@ func (s *subscriptions) handle(v wire.Verb) {
 	}
 }
 
-// goneLocked handles a leader without the stream. A verb that the leader could not carry out comes back in the
-// argument, and is sent again after the next opening.
+// goneLocked handles the answer of a leader that does not have the stream. The verb that the leader could not carry out
+// is returned in the argument, and is sent again after the next opening.
 func (h *partitionSubscription) goneLocked(v wire.Verb) {
 	if kind := wire.VerbKind(v.Argument & 0xff); kind != 0 {
 		back := v
@@ -154,7 +154,7 @@ type arrivals struct {
 
 func (a *arrivals) len() int { return len(a.items) - a.head }
 
-// waiting is valid until the next change.
+// waiting lists the deliveries. The slice is valid until the next change.
 func (a *arrivals) waiting() []api.Delivery { return a.items[a.head:] }
 
 func (a *arrivals) push(run []api.Delivery) {
@@ -203,7 +203,7 @@ func (a *arrivals) cut(n int) []api.Delivery {
 	return last
 }
 
-// drop removes one message, if it is there, and returns its memory.
+// drop removes one message, if present, and returns its memory in bytes.
 func (a *arrivals) drop(seq ident.Sequence) (bytes int) {
 	at := slices.IndexFunc(a.waiting(), func(d api.Delivery) bool { return d.Message.Seq == seq })
 	if at >= 0 {

@@ -33,7 +33,7 @@ type stream struct {
 	channel                  *nsqd.Channel
 	subscriber               *nsqd.Subscriber
 	client                   api.ClientStats
-	refused                  []ident.Sequence // not reclaimed; the session's goroutine revokes them
+	refused                  []ident.Sequence // deliveries that were not reclaimed; the session's goroutine revokes them
 	due                      bool             // guarded by relaySession.due
 	sent, finished, requeued atomic.Uint64    // for statistics
 	unanswered               atomic.Int64     // bytes sent since the edge's last verb about the stream
@@ -84,8 +84,8 @@ func (r *relayServer) all() []*relaySession {
 	return slices.Collect(maps.Values(r.mu.sessions))
 }
 
-// open attaches a stream and reclaims the messages that its client holds. It answers "gone", "missing" or "deleted" if
-// it cannot.
+// open attaches a stream and reclaims the messages that its client holds. If that fails, it answers "gone", "missing"
+// or "deleted".
 func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 	rs := r.session(from)
 	if rs == nil {
@@ -158,7 +158,7 @@ func (s *stream) count(v wire.Verb) {
 	case v.Kind == wire.VerbFinish:
 		s.finished.Add(1)
 	case v.Kind == wire.VerbRequeue && v.Argument == wire.Unseen:
-		s.sent.Add(^uint64(0)) // the client never saw it
+		s.sent.Add(^uint64(0)) // the client never received it
 	case v.Kind == wire.VerbRequeue && v.Argument >= 0:
 		s.requeued.Add(1)
 	}
@@ -176,8 +176,8 @@ func (r *relayServer) carryOut(rs *relaySession, v wire.Verb) {
 	switch {
 	case err == nil:
 		s.count(v)
-		rs.schedule(s) // it may have room again
-	case s.channel.Err(s.subscriber) != nil: // the stream is gone, not the message
+		rs.schedule(s) // it may have credit again
+	case s.channel.Err(s.subscriber) != nil: // the stream is gone, but the message is still there
 		rs.sendVerb(returnVerb(v))
 	default:
 		v.Kind |= wire.VerbRefused
@@ -185,7 +185,8 @@ func (r *relayServer) carryOut(rs *relaySession, v wire.Verb) {
 	}
 }
 
-// returnVerb answers a verb about a stream that is not here: the edge sends the verb again after the next opening.
+// returnVerb answers a verb about a stream that does not exist here: the edge sends the verb again after the next
+// opening.
 func returnVerb(v wire.Verb) wire.Verb {
 	argument := int64(v.Kind) | v.Argument<<8
 	if v.Kind > wire.VerbTouch {

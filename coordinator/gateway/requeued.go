@@ -9,13 +9,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// A leader does not acknowledge a requeue. If it dies before another replica has it, the next leader would redeliver the
-// message at once instead of after its delay. So the edge sends recent requeues with a delay to the next leader again,
-// which ignores those that it has. The delay is the rest of the time until the message is due.
+// A leader does not acknowledge a requeue. If it dies before another replica has the requeue, the next leader would
+// redeliver the message at once instead of after its delay. So the edge sends recent requeues with a delay again to the
+// next leader, which ignores those that it already has. The delay is the time that remains until the message is due.
 
 const (
-	// requeueMemory is how long a requeue is remembered: longer than a leader without its replicas serves, and than
-	// it takes to find a leader dead.
+	// requeueMemory is how long a requeue is remembered: longer than a leader continues to serve without its replicas,
+	// and longer than the detection of a dead leader takes.
 	requeueMemory = 10 * time.Second
 	maxRequeues   = 1024 // remembered for a subscription in a partition
 )
@@ -24,7 +24,7 @@ const (
 type clientVerb struct {
 	wire.Verb
 	at     time.Duration
-	resent bool // an earlier leader has received it, too: a refusal means that the requeue is done
+	resent bool // an earlier leader has also received it, so a refusal means that the requeue is done
 }
 
 func (v clientVerb) isDelayed() bool { return v.Kind == wire.VerbRequeue && v.Argument > 0 }
@@ -53,7 +53,7 @@ func (h *partitionSubscription) passedLocked(v clientVerb) {
 	h.requeued[v.Sequence] = v
 }
 
-// forgetRequeuesLocked forgets the requeues that every leader has, or whose delay is over.
+// forgetRequeuesLocked forgets the requeues that any later leader has, or whose delay is over.
 func (h *partitionSubscription) forgetRequeuesLocked() {
 	now := h.sub.g.now()
 	maps.DeleteFunc(h.requeued, func(_ ident.Sequence, v clientVerb) bool {

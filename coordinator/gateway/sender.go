@@ -23,8 +23,8 @@ const windowPause = 2 * time.Millisecond
 type sender struct {
 	g      *Gateway
 	wakeUp concurrency.Edge
-	room   []byte                 // zeros: a batch header's room; never written
-	sent   map[ident.Node]*outbox // of the previous round, emptied; only for run
+	room   []byte                 // zeros in place of a batch header; never written
+	sent   map[ident.Node]*outbox // of the previous round, emptied for reuse; used only by run
 
 	mu struct {
 		sync.Mutex
@@ -53,7 +53,7 @@ func newSender(g *Gateway) *sender {
 	return s
 }
 
-// forward sends a put, an uncontended one at once.
+// forward sends a put; if it is uncontended, without the sender's goroutine.
 func (s *sender) forward(a attempt) {
 	if a.put.uncontended {
 		_, frame := s.putFrame([]attempt{a})
@@ -67,7 +67,7 @@ func (s *sender) forward(a attempt) {
 	s.post(a.target.Node, func(o *outbox) { o.puts = append(o.puts, a) })
 }
 
-// reply sends an answer, an uncontended one at once.
+// reply sends an answer; if it is uncontended, without the sender's goroutine.
 func (s *sender) reply(to ident.Node, r wire.Reply, h *wire.Hint, uncontended bool) {
 	if uncontended && h == nil && !s.hasReplies(to) {
 		err := s.now(to, replyFrame([]wire.Reply{r}, nil))
@@ -91,7 +91,7 @@ func (s *sender) sendVerb(to ident.Node, v wire.Verb) {
 	s.post(to, func(o *outbox) { o.relay = append(o.relay, relayItem{Verb: v}) })
 }
 
-// post adds to the peer's outbox under the lock; add must not block.
+// post calls add with the peer's outbox under the lock; add must not block.
 func (s *sender) post(to ident.Node, add func(*outbox)) {
 	s.mu.Lock()
 	add(s.outboxLocked(to))
@@ -108,7 +108,7 @@ func (s *sender) outboxLocked(to ident.Node) *outbox {
 	return o
 }
 
-// hasReplies reports whether answers wait for a peer: they go before a further one.
+// hasReplies reports whether answers wait for a peer. They must be sent before a further answer.
 func (s *sender) hasReplies(to ident.Node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *sender) hasReplies(to ident.Node) bool {
 	return o != nil && len(o.replies) > 0
 }
 
-// now sends one frame without the sender's goroutine.
+// now sends one frame from the caller's goroutine.
 func (s *sender) now(to ident.Node, f rpc.Frame) error {
 	err := s.g.transport.Queue(to, f)
 	if err == nil {
@@ -132,7 +132,7 @@ func (s *sender) run() {
 	for {
 		select {
 		case <-s.g.done:
-			s.flush() // the closes of the subscriptions
+			s.flush() // sends the closes of the subscriptions
 			return
 		case <-s.wakeUp:
 			runtime.Gosched() // connections that are ready to run add their items first
@@ -158,7 +158,7 @@ func (s *sender) flush() (stayed bool) {
 			f := replyFrame(replies[:n], hints)
 			hints = nil
 			return n, f
-		}, func([]wire.Reply) {}) // the edge sends its puts again
+		}, func([]wire.Reply) {}) // dropped: the edge sends its puts again
 		relay := sendAll(s, to, o.relay, relayFrame, s.g.subs.unsent)
 		if len(replies)+len(relay) > 0 {
 			stayed = true
@@ -167,7 +167,7 @@ func (s *sender) flush() (stayed bool) {
 		clear(o.puts)
 		clear(o.replies)
 		clear(o.relay)
-		*o = outbox{puts: o.puts[:0], replies: o.replies[:0], relay: o.relay[:0]} // the arrays, for the round after the next
+		*o = outbox{puts: o.puts[:0], replies: o.replies[:0], relay: o.relay[:0]} // keep the arrays for the round after the next
 	}
 	s.sent = full
 	return stayed
@@ -212,7 +212,7 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 	pieces := make([][]byte, 1, 1+2*n)
 	for _, a := range puts[:n] {
 		d := &a.put.draft
-		payload := d.Bytes[queue.HeaderSize:] // the room in front may be sealed concurrently
+		payload := d.Bytes[queue.HeaderSize:] // skip the header room, which may be sealed concurrently
 		records = wire.AppendPut(records, wire.Put{
 			Request: d.Request, Partition: a.put.queue.id, Epoch: a.target.Epoch, Attempt: a.n,
 			Count: d.Count, CRC: d.PayloadCRC, Length: uint32(len(payload)), Identified: d.Identified,
@@ -223,8 +223,8 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 	return n, rpc.Frame{Class: rpc.ClassForward, Header: wire.Header{Kind: wire.FramePuts, Count: n}, Payload: pieces}
 }
 
-// sendAll sends items in order, and returns those that have to wait for the window. frame takes the first of them; lost
-// gets those for which there is no connection.
+// sendAll sends items in order, and returns those that have to wait for the window. frame encodes the first of them;
+// lost is called with those that cannot be sent for lack of a connection.
 func sendAll[T any](s *sender, to ident.Node, items []T, frame func([]T) (int, rpc.Frame), lost func([]T)) (left []T) {
 	for len(items) > 0 {
 		n, f := frame(items)
@@ -250,7 +250,7 @@ func replyFrame(replies []wire.Reply, hints []wire.Hint) rpc.Frame {
 	return rpc.Frame{Class: rpc.ClassForward, Header: header, Payload: [][]byte{records}}
 }
 
-// relayFrame takes one opening, or the run of verbs up to the next.
+// relayFrame takes one opening, or the verbs up to the next opening.
 func relayFrame(items []relayItem) (int, rpc.Frame) {
 	if first := items[0]; first.opening != nil {
 		records := make([]byte, 0, len(first.held)*wire.VerbSize)

@@ -20,8 +20,8 @@ const (
 	answerPause = 10 * time.Millisecond
 )
 
-// relaySession has all streams that one other broker has opened at this one. The first opening starts its goroutine,
-// which ends when the gateway closes. It alone pulls and sends the deliveries of these streams.
+// relaySession holds all streams that one other broker has opened at this broker. The first opening starts its
+// goroutine, which ends when the gateway closes. It alone pulls and sends the deliveries of these streams.
 type relaySession struct {
 	g      *Gateway
 	node   ident.Node
@@ -36,7 +36,7 @@ type relaySession struct {
 		sync.Mutex // taken after all others
 		streams    []*stream
 	}
-	// Only for the goroutine, and reused from round to round.
+	// Used only by the session's goroutine, and reused in each round.
 	serving []*stream
 	pulled  []api.Delivery
 	revoked []ident.Sequence
@@ -118,9 +118,9 @@ func (rs *relaySession) serve(s *stream) bool {
 	rs.pulled = s.channel.Pull(s.subscriber, room, rs.pulled[:0])
 	s.sent.Add(uint64(len(rs.pulled)))
 	if len(rs.pulled) == pullBatch {
-		rs.schedule(s) // again, after the other streams
+		rs.schedule(s) // serve it again, after the other streams
 	}
-	return rs.sendRevoked(s) && rs.gather(s) // after Pull: an earlier delivery may have timed out
+	return rs.sendRevoked(s) && rs.gather(s) // after Pull, during which an earlier delivery may have timed out
 }
 
 // waits reports whether the stream waits for a verb of its edge, or for the end of the pause, before it sends more.
@@ -148,8 +148,8 @@ func (rs *relaySession) credit(s *stream) (credit int, known bool) {
 	return s.credit, rs.mu.streams[s.id] == s
 }
 
-// sendRevoked names the deliveries that timed out or could not be reclaimed. It is sent in order with the deliveries: a
-// second delivery must not overtake the end of the first.
+// sendRevoked names the deliveries that timed out or could not be reclaimed. It is sent in order with the deliveries,
+// so that a redelivery cannot overtake the revocation of the first delivery.
 func (rs *relaySession) sendRevoked(s *stream) bool {
 	rs.revoked = s.channel.Revoked(s.subscriber, append(rs.revoked[:0], s.refused...))
 	s.refused = nil
@@ -188,7 +188,7 @@ func (rs *relaySession) gather(s *stream) bool {
 	return true
 }
 
-// flush sends the gathered frame. The transport owns the pieces then, so the next frame has new ones.
+// flush sends the gathered frame. After that the transport owns the pieces, so the next frame uses new ones.
 func (rs *relaySession) flush() bool {
 	if rs.count == 0 {
 		return true
@@ -258,8 +258,8 @@ func (rs *relaySession) decline(o *wire.Opening, why wire.VerbKind) {
 	rs.sendVerb(wire.Verb{Kind: why, Stream: o.Stream})
 }
 
-// succeed replaces an earlier stream of the same subscription by a new one, with the messages that its client holds. It
-// returns the messages that cannot be reclaimed.
+// succeed replaces an earlier stream of the same subscription with a new one, which takes over the messages that the
+// client holds. It returns the messages that cannot be reclaimed.
 func (rs *relaySession) succeed(replaces uint64, s *stream, held []wire.Verb) []ident.Sequence {
 	old := rs.remove(replaces)
 	if old != nil && old.channel == s.channel {
@@ -277,7 +277,7 @@ func (rs *relaySession) drop(id uint64, how wire.Leaving) {
 	}
 }
 
-// remove removes a stream from the session, but does not detach it. nil: there is no such stream.
+// remove removes a stream from the session, but does not detach it. nil if there is no such stream.
 func (rs *relaySession) remove(id uint64) *stream {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -299,8 +299,8 @@ func (rs *relaySession) disconnect() {
 }
 
 // expire disconnects the streams of an edge that was silent for too long, and drops streams that were disconnected for
-// too long. A leader without its replicas does not drop them: the edge may claim their deliveries from the next leader.
-// It reports whether any stream is left.
+// too long. A leader that does not reach its replicas does not drop them, because the edge may claim their deliveries
+// from the next leader. It reports whether any stream is left.
 func (rs *relaySession) expire(now time.Duration) bool {
 	rs.mu.Lock()
 	var late []uint64
@@ -310,7 +310,7 @@ func (rs *relaySession) expire(now time.Duration) bool {
 			if rs.g.core.Replicates(s.partition) || !rs.g.core.Leads(s.partition) {
 				late = append(late, s.id)
 			}
-		case !s.disconnected && silent >= forgottenAfter: // if this process was stopped, the edge opens the stream again
+		case !s.disconnected && silent >= forgottenAfter: // if this process was suspended, the edge opens the stream again
 			s.disconnected, s.since = true, now
 		}
 	}
@@ -322,7 +322,7 @@ func (rs *relaySession) expire(now time.Duration) bool {
 	return left > 0
 }
 
-// describe is the client of a stream as statistics show it.
+// describe is the client of a stream as shown in statistics.
 func (rs *relaySession) describe(s *stream) api.ClientStats {
 	c := s.client
 	c.Relayed = true

@@ -21,18 +21,18 @@ const (
 	refusals     = 64
 	sweepGrace   = time.Second           // after its timeout a delivery is forgotten here, if the leader did not revoke it
 	touchPause   = 10 * time.Millisecond // between two touches of a message that are sent to its leader
-	missingGrace = 2 * time.Second       // a leader may be without the channel before the subscription ends
+	missingGrace = 2 * time.Second       // how long a leader may lack the channel before the subscription ends
 	// firstAttach and maxAttach bound the pause between attachments that fail while nothing in the cluster changes.
 	firstAttach = 10 * time.Millisecond
 	maxAttach   = 500 * time.Millisecond
-	// pullBytes ends a Pull: its messages stay in memory until the client has read them, and RDY counts messages,
-	// however large.
+	// pullBytes limits a Pull in bytes: its messages stay in memory until the client has read them, and RDY limits only
+	// their number.
 	pullBytes = limits.Free
-	dryPause  = 100 * time.Millisecond // messages of this broker are not pulled after memory was short
+	dryPause  = 100 * time.Millisecond // how long messages of partitions led here are not pulled after memory was short
 )
 
-// subscription is one client's view of a channel over all partitions (api.Subscription). It outlives leaders: each
-// partition's part attaches again where the partition is served. It has no goroutine; the keeper reconciles it.
+// subscription is one client's view of a channel over all partitions (api.Subscription). It outlives leaders: for each
+// partition it attaches again where the partition is served. It has no goroutine; the keeper reconciles it.
 type subscription struct {
 	g       *Gateway
 	request api.SubscribeRequest
@@ -42,7 +42,7 @@ type subscription struct {
 	refused chan api.Refusal
 	ended   chan struct{}
 
-	// mu is taken before nsqd's and the sender's locks; Channel.Pull, which may read a disk, is called without it.
+	// mu is taken before the locks of nsqd and of the sender. Channel.Pull may read a disk, so it is called without mu.
 	mu struct {
 		sync.Mutex
 		over       bool
@@ -51,11 +51,11 @@ type subscription struct {
 		partitions map[uint16]*partitionSubscription
 		order      []*partitionSubscription
 		demand     demand
-		busy       bool          // the client holds as many as it may, and finished nothing for a while
+		busy       bool          // the client holds as many messages as RDY allows, and has finished none for a while
 		memory     limits.Tally  // of the messages that the client has not read: in buffers, or pulled and not written
 		waiting    int           // bytes in the buffers of the streams
 		crowded    bool          // a stream is narrow because the client does not read
-		dry        time.Duration // messages of this broker are not pulled before; 0: they are
+		dry        time.Duration // until then messages of partitions led here are not pulled; 0: they are pulled
 	}
 }
 
@@ -69,7 +69,7 @@ func newSubscription(g *Gateway, r api.SubscribeRequest, t metadata.TopicState) 
 	s.mu.partitions = make(map[uint16]*partitionSubscription)
 	s.mu.memory = r.Memory.Tally(limits.Deliveries)
 	if r.Client != nil {
-		s.client = r.Client() // here, because it may call the subscription: never under mu
+		s.client = r.Client() // here and not under mu, because it may call the subscription
 	}
 	return s
 }
@@ -120,8 +120,8 @@ func (s *subscription) Written(list []api.Delivery) {
 	}
 }
 
-// takeLocked reserves the memory of deliveries, and returns how many of them fit: all, unless the share of the client
-// is used up (short) or more than most bytes wait.
+// takeLocked reserves the memory of deliveries, and returns how many of them fit: all, unless the client's share is
+// used up (short) or more than `most` bytes wait.
 func (s *subscription) takeLocked(run []api.Delivery, most int) (fit int, short bool) {
 	waiting := s.mu.waiting
 	for i := range run {

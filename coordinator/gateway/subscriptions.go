@@ -16,7 +16,7 @@ import (
 )
 
 // keepAlive is how often a stream's credit is sent again. A leader without the stream answers "gone", so a lost frame
-// does no harm for longer.
+// does no lasting harm.
 const keepAlive = time.Second
 
 // forgottenAfter is how long a stream without a credit from its edge stays connected.
@@ -58,12 +58,12 @@ func (g *Gateway) Subscribe(ctx context.Context, r api.SubscribeRequest) (api.Su
 	return s, nil
 }
 
-// subscriptions has every subscription of this broker's clients, and their streams at other brokers.
+// subscriptions holds every subscription of this broker's clients, and their streams at other brokers.
 type subscriptions struct {
 	g      *Gateway
 	stream atomic.Uint64 // the last stream number given out
-	spoke  time.Duration // keeper only: when the credits were last sent
-	next   atomic.Int64  // when the next partition is to attach again; 0: none
+	spoke  time.Duration // used only by the keeper: when the credits were last sent
+	next   atomic.Int64  // when the next partition attaches again; 0: none waits
 
 	mu struct {
 		sync.RWMutex
@@ -78,7 +78,7 @@ type channelName struct{ topic, channel string }
 
 func newSubscriptions(g *Gateway) *subscriptions {
 	s := &subscriptions{g: g}
-	// The streams of another run of this process have other numbers.
+	// A random start distinguishes the streams of different runs of this process.
 	s.stream.Store(rand.Uint64() >> 1)
 	s.mu.all = make(map[*subscription]struct{})
 	s.mu.members = make(map[channelName]int)
@@ -143,7 +143,7 @@ func (s *subscriptions) list() []*subscription {
 
 // runDue retries attachments, and keeps streams alive. It reports whether there is any subscription.
 func (s *subscriptions) runDue(now time.Duration) bool {
-	s.next.Store(0) // first, so that a time that is set concurrently stays
+	s.next.Store(0) // first, so that a time set concurrently is kept
 	all := s.list()
 	speak := now-s.spoke >= keepAlive
 	if speak {
@@ -169,7 +169,7 @@ func (s *subscriptions) scheduleAt(at time.Duration) {
 	}
 }
 
-// unsent takes back the finishes and requeues that were not sent: they are sent again after the next opening.
+// unsent returns the finishes and requeues that were not sent to the backlog, to be sent after the next opening.
 func (s *subscriptions) unsent(items []relayItem) {
 	for _, item := range items {
 		id := item.Stream
@@ -177,7 +177,7 @@ func (s *subscriptions) unsent(items []relayItem) {
 			id = item.opening.Stream
 		}
 		if item.opening == nil && item.Kind > wire.VerbTouch {
-			continue // a leader's verb, or one that is repeated anyway
+			continue // a leader's verb, or a verb that is repeated anyway
 		}
 		if h := s.find(id); h != nil {
 			h.sub.returned(h, id, item)

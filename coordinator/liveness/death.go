@@ -12,20 +12,20 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Times of a second opinion.
+// Timeouts of the check whether other brokers reach a broker.
 const (
 	witnessEvery   = 20 * time.Millisecond
 	witnessTimeout = 100 * time.Millisecond // of one answer
 	// noWitnessTimeout is how long the other brokers have to be silent before this broker decides alone. By then it has
-	// noticed if all its links refuse connections.
+	// detected whether all its links refuse connections.
 	noWitnessTimeout = 250 * time.Millisecond
 )
 
-// confirmDead waits until no other broker can reach incarnation inc of n. The address of n refuses connections here, but a
-// link that resets connections looks the same as a dead process: without a second opinion one broker behind such a link would
-// repeatedly revoke the registrations of all others. It returns false if n is connected again, or after RevokeFor. If no other
-// broker answers, this broker decides alone, unless a third broker refuses connections too: then this broker may be
-// partitioned.
+// confirmDead waits until no other broker can reach incarnation inc of n. The address of n refuses connections here,
+// but a link that resets connections looks the same as a dead process. Without asking the others, one broker behind
+// such a link would repeatedly revoke the registrations of all other brokers. It returns false if n is connected again,
+// or after RevokeFor. If no other broker answers, this broker decides alone, unless a third broker refuses connections
+// too: then this broker may be partitioned.
 func (p *Peers) confirmDead(ctx context.Context, n ident.Node, inc ident.Incarnation) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
 	defer cancel()
@@ -83,8 +83,9 @@ func (p *Peers) state(n ident.Node) peerState {
 	return p.mu.states[n]
 }
 
-// revoke revokes the lease of a dead process, so that nothing waits for its expiry. It spares another incarnation of the node.
-// If the dead broker also led etcd, requests are lost, so it repeats them until the registration is gone.
+// revoke revokes the lease of a dead process, so that nothing waits for its expiry. It does not touch another
+// incarnation of the node. If the dead broker also led etcd, requests are lost, so it repeats them until the
+// registration is gone.
 func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation) {
 	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
 	defer cancel()
@@ -104,8 +105,8 @@ func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation)
 	}
 }
 
-// Failed handles a broker's report that its store has failed, or hangs (calls.Failed). The broker counts as dead until its
-// connection changes: its next run connects again.
+// Failed handles a broker's report that its store has failed, or hangs (calls.Failed). The broker counts as dead until
+// its connection changes, because its next run connects again.
 func (p *Peers) Failed(n ident.Node) {
 	p.o.Log.WithField("node", n).Warn("broker counts as dead: its store failed or hangs")
 	p.mu.Lock()
@@ -127,7 +128,7 @@ func (p *Peers) Renounce(ctx context.Context, lease int64) {
 	defer asked.Wait()
 	for _, n := range p.Others() {
 		asked.Go(func() {
-			_, _ = calls.Failed.Ask(ctx, p.o.Caller, n, calls.None{}) // else T_isr and the lease decide
+			_, _ = calls.Failed.Ask(ctx, p.o.Caller, n, calls.None{}) // on failure T_isr and the lease expire instead
 		})
 	}
 	for {

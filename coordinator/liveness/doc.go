@@ -6,18 +6,18 @@
 //
 // # Invariants
 //
-//  1. A broker counts as dead only when its connections have ended and its address refuses new ones, or when it reports itself
-//     that its store failed or hangs (Failed).
-//  2. A death revokes the registration of the incarnation that died, and no other. A death that is concluded from refused
-//     connections does so only when no other broker reaches that incarnation (confirmDead).
+//  1. A broker counts as dead only when its connections have ended and its address refuses new ones, or when the broker
+//     itself reports that its store failed or hangs (Failed).
+//  2. A death revokes only the registration of the incarnation that died. If the death is inferred from refused
+//     connections, the registration is revoked only when no other broker reaches that incarnation (confirmDead).
 //  3. Events are posted under the lock, so that a machine that is introduced to its peers neither misses a state nor receives
 //     an old one last. Posting never blocks.
-//  4. The metadata's member on this broker is notified of a death before a write that follows from it is sent.
-//  5. A leader counts as partitioned by its own list only, and only while this broker reaches a minimum of the in-sync set
-//     without it.
+//  4. The metadata member on this broker is notified of a death before any resulting write is sent.
+//  5. A leader counts as partitioned only according to its own list, and only while this broker reaches a minimum of
+//     the in-sync set without it.
 //
 // # Goroutines
 //
-// Short ones that ask for second opinions, notify of a death and revoke a registration, in the caller's group. RunUnreachable
-// runs in a goroutine of the caller, until its context ends.
+// Short ones that query other brokers, notify them of a death and revoke a registration, in the caller's group.
+// RunUnreachable runs in a goroutine of the caller, until its context ends.
 package liveness

@@ -23,7 +23,7 @@ type machines interface {
 	Each(f func(ident.Partition))
 }
 
-// Options of Peers. All but Members must be given.
+// Options of Peers. All fields except Members are required.
 type Options struct {
 	Self      ident.Node
 	Machines  machines
@@ -33,8 +33,8 @@ type Options struct {
 	Members   metadata.Members // nil: the metadata store is external
 	Caller    calls.Caller
 	Lost      func(ident.Node) // a broker no longer answers
-	Silent    time.Duration    // a broker counts as unreachable after that time (T_isr)
-	RevokeFor time.Duration    // bounds the attempts to revoke a dead broker's registration: then its lease has expired
+	Silent    time.Duration    // a broker counts as unreachable after this time without an answer (T_isr)
+	RevokeFor time.Duration    // bounds the attempts to revoke a dead broker's registration: after this time its lease has expired
 	Group     *concurrency.Group
 	Log       logrus.FieldLogger
 }
@@ -51,7 +51,7 @@ func (s peerState) event(n ident.Node) replica.Event {
 	return replica.PeerState{Node: n, Up: s.up, Dead: s.dead}
 }
 
-// Peers has the state of the other brokers. Its lock is held while events are posted.
+// Peers tracks the state of the other brokers. Its lock is held while events are posted.
 type Peers struct {
 	o       Options
 	changed concurrency.Edge
@@ -61,7 +61,7 @@ type Peers struct {
 	}
 }
 
-// New makes the state of brokers without any report yet.
+// New returns Peers without any report yet.
 func New(o Options) *Peers {
 	p := &Peers{o: o, changed: concurrency.NewEdge()}
 	p.mu.states = map[ident.Node]peerState{}
@@ -91,7 +91,7 @@ func (p *Peers) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
 			if !p.confirmDead(ctx, n, inc) {
 				return
 			}
-			if p.o.Members != nil { // first, or writes that follow from the death would be sent to the dead member, if it led
+			if p.o.Members != nil { // first, otherwise the resulting writes would be sent to the dead member if it was the leader
 				if err := p.o.Members.NotifyDeath(ctx, n); err != nil {
 					p.o.Log.WithError(err).WithField("node", n).Info("cannot start an election of the metadata: its members elect a leader after their timeout")
 				}
@@ -129,7 +129,7 @@ func concerns(s metadata.PartitionState, n ident.Node) bool {
 // Up reports whether a broker answers. This one does.
 func (p *Peers) Up(n ident.Node) bool { return n == p.o.Self || p.state(n).up }
 
-// Reached gives the incarnation of another broker, and whether it answers.
+// Reached returns the incarnation of another broker, and whether it answers.
 func (p *Peers) Reached(n ident.Node) (ident.Incarnation, bool) {
 	s := p.state(n)
 	return s.incarnation, s.up
@@ -157,11 +157,11 @@ func (p *Peers) Others() []ident.Node {
 // unreachableEvery is how often a broker checks that it reaches the replicas of its partitions.
 const unreachableEvery = 250 * time.Millisecond
 
-// RunUnreachable publishes in the metadata which brokers this one cannot reach, while a partition led here lacks its minimum
-// because of them. The members that reach each other can then replace a leader that only reaches the metadata. It compares
-// with the list in the metadata, because a lost answer leaves open what was written, and a leader whose old list stays is
-// replaced repeatedly. A stopping broker publishes too: it leads until its clients' last requests are answered. It returns
-// when ctx ends.
+// RunUnreachable publishes in the metadata which brokers this one cannot reach, while a partition led here lacks its
+// minimum because of them. The members that reach each other can then replace a leader that only reaches the metadata.
+// It compares with the list in the metadata, because a lost answer leaves open what was written, and a leader with an
+// outdated list would be replaced repeatedly. A stopping broker publishes too: it leads until its clients' last
+// requests are answered. It returns when ctx ends.
 func (p *Peers) RunUnreachable(ctx context.Context) {
 	concurrency.Every(ctx, unreachableEvery, func() {
 		now := p.unreachable()
@@ -177,7 +177,8 @@ func (p *Peers) RunUnreachable(ctx context.Context) {
 	})
 }
 
-// unreachable lists the brokers that have been silent for T_isr, if a partition led here lacks its minimum without them.
+// unreachable lists the brokers that have been silent for T_isr, if a partition led here lacks its minimum because of
+// them.
 func (p *Peers) unreachable() []ident.Node {
 	silent := p.silent(p.o.Catalog.Nodes(), p.o.Silent)
 	if len(silent) == 0 {

@@ -22,18 +22,18 @@ type Settings struct {
 	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or the logs take more, puts to all partitions
 	// with a replica on this broker are refused. 0: no limit.
 	MinFreeBytes, MaxDiskBytes int64
-	RepeatFor                  time.Duration // how long a broker may repeat a put, even if channels have finished it
-	// DeleteGrace is how long a deleted topic can be undeleted, and how long before its deletion an idle channel is announced;
-	// 0: neither.
+	RepeatFor                  time.Duration // how long logs are kept because a broker may repeat a put, even if channels have finished it
+	// DeleteGrace is how long a deleted topic can be undeleted, and how long before its deletion an idle channel is
+	// announced. 0 disables both.
 	DeleteGrace    time.Duration
-	DeleteEarly    bool          // deleted topics are removed before that while a disk is below its reserve
+	DeleteEarly    bool          // deleted topics are removed earlier while a disk is below its reserve
 	TrashGrace     time.Duration // how long the files of removed topics are kept
 	TombstoneGrace time.Duration // how long all brokers have to be live before a tombstone is removed
 	// MayPublish reports whether a user may publish to a topic now; nil: rights are not enforced.
 	MayPublish func(user, topic string) bool
 }
 
-// Broker has the components that the work uses. Its owner sets each before the work that uses it starts.
+// Broker holds the components that the work uses. Its owner sets each component before it starts the work that uses it.
 type Broker struct {
 	Settings
 	Self      ident.Node
@@ -54,8 +54,8 @@ type Broker struct {
 	Log       logrus.FieldLogger
 }
 
-// admin deletes topics and channels as they were read (admin.Admin). txn.ErrCompare: they have changed since, or the fence
-// does not hold.
+// admin deletes topics and channels that have not changed since they were read (admin.Admin). txn.ErrCompare: they have
+// changed, or this broker is no longer the controller.
 type admin interface {
 	EnsureDeadLetters(ctx context.Context, topic string) error
 	DeleteAsRead(ctx context.Context, name string, t metadata.TopicState) error
@@ -64,7 +64,7 @@ type admin interface {
 	DeleteIdle(ctx context.Context, topic string, t metadata.TopicState, channel string, c metadata.ChannelState, fence ...metadata.Compare) error
 }
 
-// publisher publishes messages of this broker's own (gateway.Gateway).
+// publisher publishes messages that this broker itself creates (gateway.Gateway).
 type publisher interface {
 	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
 }
@@ -102,14 +102,15 @@ func (w *Work) Start() {
 	w.Group.Go(func(ctx context.Context) { every(ctx, repairEvery, w.Store.Damaged(), w.Repair.run) })
 }
 
-// Collect does the work of the controller, while the fence holds. It does not wait. One goroutine calls it.
+// Collect does the work of the controller, while this broker is the controller. It does not block. One goroutine calls
+// it.
 func (w *Work) Collect(fence metadata.Compare) {
 	w.tombstones.collect(fence)
 	w.trash.collect(fence)
 	w.Idle.collect(fence)
 }
 
-// every calls run at each period, and when wake receives. A run that takes longer than the period delays the next one.
+// every calls run once per period, and when wake receives. A run that takes longer than the period delays the next one.
 func every(ctx context.Context, period time.Duration, wake <-chan struct{}, run func(context.Context)) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()

@@ -17,7 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// errNoPolicy means that the metadata here is older or newer than the channel, so that its dead-letter topic is unknown.
+// errNoPolicy means that the metadata here is older or newer than the channel, so its dead-letter topic is unknown.
 var errNoPolicy = errors.New("maintenance: the metadata here does not have the channel yet, or no longer")
 
 // deadLettersEvery is how often messages that failed too often are moved.
@@ -62,8 +62,8 @@ func (d *deadLetters) run(context.Context) {
 	}
 }
 
-// take returns the noted partitions that are led here. One whose messages are being moved, or whose topic is in the trash,
-// stays noted.
+// take returns the noted partitions that are led here. A partition stays noted if its messages are being moved, or if
+// its topic is in the trash.
 func (d *deadLetters) take() (list []*engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,13 +109,13 @@ func (d *deadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Cha
 	return len(failed) == 0
 }
 
-// may reports whether the owner of a policy may publish to its dead-letter topic now. A policy without an owner is
-// the broker's.
+// may reports whether the owner of a policy may publish to its dead-letter topic now. A policy without an owner acts
+// with the broker's rights.
 func (d *deadLetters) may(p option.Policy) bool {
 	return p.DeadLetterTopic == "" || p.Owner == "" || d.MayPublish == nil || d.MayPublish(p.Owner, p.DeadLetterTopic)
 }
 
-// Held lists the policies whose owners have lost the right, for the topics whose first partition is led here.
+// Held lists the policies whose owners have lost the right, of the topics whose first partition is led here.
 func (d *deadLetters) Held(partitions []*engine.Partition) (list []api.HeldPolicy) {
 	for _, p := range partitions {
 		if p.ID().Number != 0 || !p.Leading() {

@@ -25,7 +25,7 @@ type Idleness struct {
 	unusedIn unused[channelIn, channelTrace]
 }
 
-// unused has the partitions, or channels, that were idle at the last request.
+// unused records the partitions, or channels, that were idle at the last request.
 type unused[K, T comparable] map[K]sighting[T]
 
 // sighting is the state of the counters since a moment.
@@ -44,7 +44,7 @@ func (u unused[K, T]) record(k K, t T, before unused[K, T]) (ms int64) {
 	return time.Since(s.since).Milliseconds()
 }
 
-// trace has the counters that each use of a partition raises.
+// trace holds the counters that each use of a partition raises.
 type trace struct {
 	epoch    ident.Epoch    // of this leadership
 	end      ident.Sequence // every put raises it
@@ -62,7 +62,7 @@ type channelTrace struct {
 	epoch    ident.Epoch // of this leadership
 	count    uint64      // Count of nsqd.Partition.Uses
 	id       uint64      // of the channel
-	revision int64       // of its key: a change of its policy moves it
+	revision int64       // of its key: a change of its policy raises it
 	idleMS   int64       // the option of its topic: a change restarts the time
 }
 

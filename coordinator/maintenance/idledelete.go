@@ -24,11 +24,12 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// idleDeleter deletes topics and channels that nothing uses. It asks the leaders once for both (Idleness).
+// idleDeleter deletes topics and channels that nothing uses. It queries the leaders once for both (Idleness).
 //
-// It moves a topic into the trash that nothing has used for the time in its option (metadata.TopicOptions.IdleMS), as the
-// leaders of all its partitions report, and once more directly before. A put or a subscription may come after the last answer
-// and before the transaction: the put is in the trash with the topic, the subscription ends and recreates the topic.
+// It moves a topic into the trash that nothing has used for the time in its option (metadata.TopicOptions.IdleMS), as
+// the leaders of all its partitions report, and once more directly before. A put or a subscription may arrive after the
+// last answer and before the transaction. Then the put is in the trash with the topic, and the subscription ends and
+// recreates the topic.
 //
 // It deletes a channel that nothing has used for the time in its topic's option (ChannelIdleMS). A channel has no trash, so
 // the grace comes before the deletion: the channel is announced when the leaders of all partitions report that nothing has
@@ -40,12 +41,12 @@ type idleDeleter struct {
 	last time.Time // when the leaders were asked
 
 	mu        sync.Mutex
-	tenure    int64 // the fence since which the announcements are valid
+	tenure    int64 // the controller's tenure to which the announcements belong
 	announced map[channelKey]announcement
 }
 
-// collect finds channels and topics that nothing uses. It does not wait. fence is the controller's, which alone calls it, in
-// one goroutine.
+// collect finds channels and topics that nothing uses. It does not block. fence is the controller's fence; only the
+// controller calls collect, in one goroutine.
 func (i *idleDeleter) collect(fence metadata.Compare) {
 	if !i.last.IsZero() && time.Since(i.last) < idleEvery {
 		return
@@ -112,7 +113,7 @@ func leaveOutDeadLetters(c *catalog.Catalog, list map[string]metadata.TopicState
 	}
 }
 
-// removeTopic moves a topic into the trash if its leaders have reported that it is idle, and do so again.
+// removeTopic moves a topic into the trash if its leaders have reported that it is idle, and report it again.
 func (i *idleDeleter) removeTopic(ctx context.Context, fence metadata.Compare, name string, s metadata.TopicState, answers idleAnswers) error {
 	if !i.topicIdle(s, answers) {
 		return nil
@@ -122,7 +123,7 @@ func (i *idleDeleter) removeTopic(ctx context.Context, fence metadata.Compare, n
 	}
 	err := i.Admin.TrashIdle(ctx, name, s, fence)
 	if errors.Is(err, txn.ErrCompare) {
-		return nil // it has changed, or another broker controls
+		return nil // it has changed, or another broker is the controller
 	}
 	if err == nil {
 		i.Metrics.Add(metrics.IdleTopics, 1)
@@ -193,7 +194,7 @@ func (i *idleDeleter) topicIdle(s metadata.TopicState, answers idleAnswers) bool
 // idleDeleteTimeout bounds the deletion of an idle channel: all leaders of its topic take part.
 const idleDeleteTimeout = 5 * time.Second
 
-// channelKey names a channel of a topic, and no other channel that had its name.
+// channelKey identifies a channel of a topic, as distinct from earlier channels of the same name.
 type channelKey struct {
 	topic   ident.TopicID
 	channel string
@@ -305,7 +306,7 @@ func (i *idleDeleter) announce(c idleCandidate, idle time.Duration) {
 	i.Log.WithFields(logrus.Fields{"topic": c.name, "channel": c.channel, "for": idle, "grace": i.DeleteGrace}).Warn("idle channel will be deleted with its messages after the grace period")
 }
 
-// end ends an announcement: the channel is in use, or has been.
+// end ends an announcement: the channel is or was in use.
 func (i *idleDeleter) end(c idleCandidate) {
 	i.mu.Lock()
 	delete(i.announced, c.key())
@@ -321,7 +322,7 @@ func (i *idleDeleter) note(c idleCandidate, code, state, text string) {
 
 // removeChannel deletes a channel if its leaders report again that it is idle.
 func (i *idleDeleter) removeChannel(ctx context.Context, fence metadata.Compare, c idleCandidate, a announcement) error {
-	now := i.channelCandidates(c.topic.ID) // another deleted channel changes the topic's key
+	now := i.channelCandidates(c.topic.ID) // read again: the deletion of another channel changes the topic's key
 	at := slices.IndexFunc(now, func(x idleCandidate) bool { return x.key() == c.key() && x.state.Revision == c.state.Revision })
 	if at < 0 {
 		return nil
@@ -347,7 +348,7 @@ func (i *idleDeleter) delete(ctx context.Context, fence metadata.Compare, c idle
 	defer cancel()
 	err := i.Admin.DeleteIdle(ctx, c.name, c.topic, c.channel, c.state, fence)
 	if errors.Is(err, txn.ErrCompare) {
-		return nil // it has changed, or another broker controls
+		return nil // it has changed, or another broker is the controller
 	}
 	return err
 }
@@ -363,7 +364,7 @@ func (i *idleDeleter) Announced() (list []api.IdleChannel) {
 	i.mu.Unlock()
 	for key, a := range announced {
 		if c, ok := i.Catalog.Channels(key.topic)[key.channel]; !ok || c.ID != key.id || c.Deleting {
-			continue // an operator was faster, or it has just been deleted
+			continue // an operator or this broker has just deleted it
 		}
 		list = append(list, api.IdleChannel{Topic: a.topic, Channel: key.channel, IdleMS: (a.idle + time.Since(a.at)).Milliseconds(), DeletesAtMS: a.at.Add(i.DeleteGrace).UnixMilli()})
 	}

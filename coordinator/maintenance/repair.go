@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	repairEvery   = time.Second     // retries places that could not be repaired
-	repairBytes   = 1 << 20         // of a log that are requested at once, about
+	repairEvery   = time.Second     // how often ranges that could not be repaired are retried
+	repairBytes   = 1 << 20         // approximate size of one request to another replica
 	repairTimeout = 5 * time.Second // of one request
 )
 
-// Repair copies the damaged places of replicas here from other replicas. A damaged replica is a member like any other; its
-// machine is not notified.
+// Repair copies the damaged ranges of replicas here from other replicas. A damaged replica is a member like any other;
+// its machine is not notified.
 type Repair struct {
 	*Broker
-	refused map[*engine.Partition]string // logged last; owned by the goroutine
+	refused map[*engine.Partition]string // the problem logged last; owned by the goroutine
 }
 
 func newRepair(b *Broker) *Repair { return &Repair{Broker: b, refused: map[*engine.Partition]string{}} }
@@ -58,7 +58,7 @@ func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error)
 
 var errNoCopy = errors.New("no reachable replica has all of it")
 
-// repairPlace asks the other replicas, one after the other.
+// repairPlace repairs the damage at an offset. It queries the other replicas one after another.
 func (r *Repair) repairPlace(ctx context.Context, p *engine.Partition, at ident.Offset) (end ident.Offset, from ident.Node, failed error) {
 	failed = errNoCopy
 	for _, n := range r.Replicas(p.ID()) {

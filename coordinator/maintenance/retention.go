@@ -18,19 +18,19 @@ import (
 
 const (
 	retainEvery   = 500 * time.Millisecond
-	putTimeout    = 5 * time.Second // of one round of relocation, and of a new file
-	deleteTimeout = 5 * time.Second // of an ephemeral topic without channels
-	// smallLog: a log with fewer bytes is not worth a new file. But its files may end elsewhere on another replica, so one
-	// begins every newFileEvery all the same.
+	putTimeout    = 5 * time.Second // for one round of relocation, and for a new file
+	deleteTimeout = 5 * time.Second // for the deletion of an ephemeral topic without channels
+	// smallLog is the size below which a log is not worth a new file. Another replica may cut its files elsewhere, so
+	// such a log still gets a new file every newFileEvery.
 	smallLog     = 64 << 10
 	newFileEvery = time.Minute
 )
 
 // retention trims the logs of all replicas here, each by its own channels' state.
 //
-// The newest file of a log stays, because it takes the next put. While a disk is short of space, the leader of a log of which
-// channels need less than half publishes a batch at which all replicas begin a new file (queue.NewFile). The previous file is
-// removed when no channel needs it.
+// The newest file of a log stays, because it takes the next put. While a disk is short of space, the leader of a log
+// that is mostly unneeded (channels need less than half of it) publishes a batch at which all replicas begin a new file
+// (queue.NewFile). The previous file is removed when no channel needs it.
 type retention struct {
 	*Broker
 	space *Space
@@ -48,14 +48,14 @@ func newRetention(b *Broker, s *Space) *retention {
 	return &retention{Broker: b, space: s, logs: map[*engine.Partition]*logMemory{}}
 }
 
-// run trims the logs of all partitions but those of topics in the trash. The leader also finishes expired messages, relocates
-// those that pin a log, and deletes deserted ephemeral topics.
+// run trims the logs of all partitions, except those of topics in the trash. The leader also finishes expired messages,
+// relocates those that pin a log, and deletes deserted ephemeral topics.
 func (r *retention) run(ctx context.Context) {
 	for _, p := range r.Engine.Partitions() {
 		q := p.Queue()
 		q.ApplyPending()
 		if p.Trashed() {
-			continue // a topic in the trash stays complete
+			continue // a topic in the trash keeps all its data
 		}
 		if p.Leading() {
 			q.Reap()
@@ -86,7 +86,7 @@ func (r *retention) retain(ctx context.Context, p *engine.Partition) error {
 	}
 	head, ok := p.Store().HeadEnd()
 	if !ok && t.Options.MaxBytes <= 0 && !p.Limited() && !r.space.any.Load() {
-		return nil // nothing to remove, and no put is refused: most partitions, so it must be cheap
+		return nil // nothing to remove, and no put is refused: the common case, which must be cheap
 	}
 	floor := p.OffsetOf(p.Queue().Floor())
 	p.Limit(t.PartitionMaxBytes(), floor)
@@ -102,7 +102,7 @@ func (r *retention) retain(ctx context.Context, p *engine.Partition) error {
 	if head > may {
 		return nil
 	}
-	if v := p.View(); v.Role == replica.Leader && v.Writable { // else it would wait, and delay all other logs
+	if v := p.View(); v.Role == replica.Leader && v.Writable { // otherwise it would wait, and delay all other logs
 		if err := r.relocate(ctx, p, m, head, may); err != nil {
 			return err
 		}
@@ -119,8 +119,9 @@ func (r *retention) retain(ctx context.Context, p *engine.Partition) error {
 	return err
 }
 
-// beginFile has the replicas of a log begin a new file if a disk is short of space, and at least half of the only file may be
-// removed. Not all: while producers publish, the newest messages may always be repeated.
+// beginFile has the replicas of a log begin a new file if a disk is short of space, and at least half of the only file
+// may be removed. It does not require that all of it can go: while producers publish, the newest messages may always be
+// repeated.
 func (r *retention) beginFile(ctx context.Context, p *engine.Partition, m *logMemory, may ident.Offset) error {
 	v := p.View()
 	if v.Role != replica.Leader || !v.Writable || !r.space.anyOf(v.Replicas) {
@@ -158,11 +159,11 @@ func (r *retention) deleteDeserted(ctx context.Context, p *engine.Partition) {
 	}
 }
 
-// repeatMarks is how often within RepeatFor the committed end is recorded.
+// repeatMarks is how many times within RepeatFor the committed end is recorded.
 const repeatMarks = 8
 
-// replayFrom is the start of the log that the topic keeps although all channels have passed it: batches younger than its
-// retention time, up to its retention bytes.
+// replayFrom is the start of the part of the log that the topic retains after all channels have passed it: batches
+// younger than its retention time, up to its retention bytes.
 func replayFrom(p *engine.Partition, t metadata.TopicState) ident.Offset {
 	o, end := t.Options, p.Committed().Offset
 	from := end
@@ -181,8 +182,8 @@ func replayFrom(p *engine.Partition, t metadata.TopicState) ident.Offset {
 	return max(from, most)
 }
 
-// identifiedFrom is the start of the log whose messages have identities in the dedupe window. A replica that starts, or is
-// new, derives the window from the log (DW-5).
+// identifiedFrom is the start of the part of the log whose messages have identities in the dedupe window. A replica
+// that starts, or is new, derives the window from the log (DW-5).
 func identifiedFrom(p *engine.Partition) ident.Offset {
 	p.ExpireIdentities()
 	if v := p.View(); v.KeepsIdentified {
@@ -191,15 +192,15 @@ func identifiedFrom(p *engine.Partition) ident.Offset {
 	return math.MaxInt64
 }
 
-// committedAt is how far a log was committed, and when by this process's own clock.
+// committedAt is the committed end of a log at a time of this process's own clock.
 type committedAt struct {
 	at  time.Time
 	end ident.Offset
 }
 
-// repeatable is where the part of the log begins whose puts brokers may still repeat: the committed end here that long
-// ago. After a restart a leader recognises repeats by the log (ADR 2). The times in the log are the leader's, which may
-// differ from this broker's.
+// repeatable is the start of the part of the log whose puts brokers may still repeat: the committed end on this broker
+// RepeatFor ago. After a restart a leader recognises repeats by the log (ADR 2). The times in the log are the leader's,
+// which may differ from this broker's.
 func (m *logMemory) repeatable(p *engine.Partition, now time.Time, last time.Duration) ident.Offset {
 	if n := len(m.committed); n == 0 || now.Sub(m.committed[n-1].at) >= last/repeatMarks {
 		m.committed = append(m.committed, committedAt{now, p.Committed().Offset})
@@ -213,9 +214,9 @@ func (m *logMemory) repeatable(p *engine.Partition, now time.Time, last time.Dur
 	return m.committed[0].end
 }
 
-// A few delayed or poison messages must not pin a log. If the unfinished messages of the oldest segment are few bytes compared
-// with those that would be freed, the leader copies them, with their sequences, into a relocation batch at the end of the log.
-// Then it notifies the channels of all replicas of their new place.
+// A few delayed or poison messages must not pin a log. If the unfinished messages of the oldest segment take few bytes
+// compared with the bytes that would be freed, the leader copies them, with their sequences, into a relocation batch at
+// the end of the log. Then it notifies the channels of all replicas of their new position.
 const (
 	relocateShare      = 20        // the freed bytes must be at least this multiple of the relocated ones
 	relocationBytes    = 256 << 10 // of one relocation batch: reading one of its messages reads it all
@@ -231,8 +232,8 @@ var (
 	errTooMuch  = errors.New("maintenance: the unfinished messages are too large to be relocated")
 )
 
-// relocate copies the unfinished messages of the oldest segment, which ends at head, to the end of the log, if they are few
-// bytes compared with those up to may that are then freed.
+// relocate copies the unfinished messages of the oldest segment, which ends at head, to the end of the log, if they
+// take few bytes compared with the part of the log up to may, which is then freed.
 func (r *retention) relocate(ctx context.Context, p *engine.Partition, m *logMemory, head, may ident.Offset) error {
 	tried := tooMuch{start: p.Store().Start().Offset, may: may, at: time.Now()}
 	segment, ok := p.Store().Index().AtOffset(head)
@@ -262,7 +263,7 @@ func (r *retention) relocate(ctx context.Context, p *engine.Partition, m *logMem
 	return nil
 }
 
-// tooMuch is an attempt with too many bytes to relocate, for a log from start to may.
+// tooMuch records an attempt that found too many bytes to relocate in the log from start to may.
 type tooMuch struct {
 	start, may ident.Offset
 	at         time.Time

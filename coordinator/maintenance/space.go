@@ -15,24 +15,25 @@ import (
 )
 
 const (
-	// spaceEvery is the pause between two checks of the disk, and two reports of a broker that is short of space. The reserve
+	// spaceEvery is the interval of the disk checks, and of the reports of a broker that is short of space. The reserve
 	// has to last for twice that.
 	spaceEvery = 200 * time.Millisecond
-	// spaceBack is how long a disk has to be above its reserve before the broker counts as having room: one near the limit
-	// would leave and join the in-sync sets all the time.
+	// spaceBack is how long a disk has to be above its reserve before the broker counts as having room. Otherwise a
+	// broker near the limit would constantly leave and rejoin the in-sync sets.
 	spaceBack      = 5 * time.Second
-	spaceForgotten = 10 * spaceEvery // another broker's report about its disk is valid
+	spaceForgotten = 10 * spaceEvery // how long another broker's report about its disk is valid
 )
 
-// Space has the brokers that are below their disk reserve, and watches the disk here. It notifies the machines of each change.
-// Such a broker leaves the in-sync sets whose other members satisfy the minimum (AC-10), and transfers the leaderships that
-// such a member can take. Puts to other partitions with it in the in-sync set are refused before anything is written: a full
-// disk would stop that member's store. Finishes, deletions and everything else that frees space still succeed.
+// Space tracks the brokers that are below their disk reserve, and monitors the disk here. It notifies the machines of
+// each change. Such a broker leaves the in-sync sets whose other members satisfy the minimum (AC-10), and transfers the
+// leaderships that such a member can take. Puts to other partitions with it in the in-sync set are refused before
+// anything is written: a full disk would stop that member's store. Finishes, deletions and everything else that frees
+// space still succeed.
 type Space struct {
 	*Broker
 	was   bool        // below the reserve at the last check; owned by the goroutine
 	below time.Time   // when a check last found it below; owned by the goroutine
-	any   atomic.Bool // some broker is: the common answer costs one load
+	any   atomic.Bool // some broker is below its reserve: the common answer costs one load
 	mu    struct {    // held while events are posted
 		sync.Mutex
 		until map[ident.Node]time.Time
@@ -45,7 +46,7 @@ func newSpace(b *Broker) *Space {
 	return s
 }
 
-// Begin checks the disk before a replica is opened: a broker that starts with a full disk takes nothing.
+// Begin checks the disk before a replica is opened: a broker that starts with a full disk accepts no data.
 func (s *Space) Begin() {
 	if s.was = s.belowReserve(); s.was {
 		s.below = time.Now()
@@ -229,7 +230,7 @@ func (s *Space) log(low bool) {
 	log.Info("disk space recovered, accepting puts")
 }
 
-// notify notifies every broker that answers. The next call repeats it for one that misses it.
+// notify notifies every broker that answers. The next call repeats it for a broker that missed it.
 func (s *Space) notify(ctx context.Context, low bool) {
 	ctx, cancel := context.WithTimeout(ctx, spaceEvery)
 	defer cancel()

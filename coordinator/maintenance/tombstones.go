@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// tombstones removes the tombstones of deleted topics, which are for brokers that were away.
+// tombstones removes the tombstones of deleted topics, which exist for brokers that were not running.
 type tombstones struct {
 	*Broker
 	seen *presence
@@ -22,12 +22,12 @@ type tombstones struct {
 type presence struct {
 	brokers  map[ident.Node]ident.Incarnation
 	since    time.Time
-	revision atomic.Int64 // of the metadata then; 0: unknown
+	revision atomic.Int64 // of the metadata at that time; 0: unknown
 	busy     atomic.Bool  // some tombstones are being removed
 }
 
-// collect removes the tombstones that no broker needs: all brokers have been registered, without a break, for the grace since
-// the topics were deleted. It does not wait: there may be a million of them.
+// collect removes the tombstones that no broker needs: since the topics were deleted, all brokers have been registered
+// without a break for the grace. It does not block, because there may be a million tombstones.
 func (t *tombstones) collect(fence metadata.Compare) {
 	now := t.present()
 	s := t.seen

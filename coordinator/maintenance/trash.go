@@ -22,10 +22,10 @@ type trash struct {
 	space *Space
 	clock *clock
 	busy  atomic.Bool
-	early time.Time // of the last early removal
+	early time.Time // when the last early removal happened
 }
 
-// collect removes the topics whose grace is over. It does not wait.
+// collect removes the topics whose grace is over. It does not block.
 func (t *trash) collect(fence metadata.Compare) {
 	list := t.Catalog.Trash()
 	if len(list) == 0 || t.busy.Swap(true) {
@@ -75,7 +75,7 @@ func (t *trash) purge(ctx context.Context, fence metadata.Compare, topic metadat
 	return err
 }
 
-// makeRoom removes the topic with the oldest deletion that is on a broker below its disk reserve.
+// makeRoom removes, of the trashed topics on brokers below their disk reserve, the one that was deleted first.
 func (t *trash) makeRoom(ctx context.Context, fence metadata.Compare, list []metadata.TrashState) error {
 	if !t.DeleteEarly || !t.early.IsZero() && time.Since(t.early) < earlyPause {
 		return nil
@@ -99,12 +99,13 @@ func (t *trash) onFullDisk(topic metadata.TrashState) bool {
 	return false
 }
 
-// clockEvery is how often the cluster's clock is written while it is used: the next controller continues from there.
+// clockEvery is how often the cluster's clock is written while it is used: the next controller continues from the
+// written value.
 const clockEvery = 10 * time.Second
 
-// clock is the cluster's clock (metadata.ClockState), for times after which something is destroyed. It counts by the monotonic
-// clock of the controller's process, so a wrong time of day does not move it. It never runs ahead: the time of a change of
-// controllers is not counted. Only the controller reads it, in one goroutine.
+// clock is the cluster's clock (metadata.ClockState), for times after which something is destroyed. It counts by the
+// monotonic clock of the controller's process, so a wrong time of day does not move it. It never runs ahead, because
+// the time of a change of controllers is not counted. Only the controller reads it, in one goroutine.
 type clock struct {
 	store metadata.Store
 	key   string

@@ -44,7 +44,7 @@ const (
 	pingEvery, pingTimeout = 6 * time.Second, 2 * time.Second
 )
 
-// Etcd is the Store on an etcd v3 cluster. A request waits until a member takes it, so every caller sets a deadline.
+// Etcd is the Store on an etcd v3 cluster. A request waits until a member accepts it, so every caller sets a deadline.
 type Etcd struct {
 	client *clientv3.Client
 	kv     clientv3.KV
@@ -72,7 +72,7 @@ func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 	var security *tls.Config
 	if c.TLS != nil {
 		security = c.TLS()
-		if len(c.Endpoints) > 0 && !strings.HasPrefix(c.Endpoints[0], "http://") { // else the client uses plain text
+		if len(c.Endpoints) > 0 && !strings.HasPrefix(c.Endpoints[0], "http://") { // otherwise the client uses plain text
 			options = append(options, grpc.WithTransportCredentials(renewed{credentials.NewTLS(security), c.TLS}))
 		}
 	}
@@ -131,8 +131,8 @@ func (e *Etcd) GetAll(ctx context.Context, keys []string) ([]Entry, error) {
 	return out, nil
 }
 
-// List implements Store. It reads pages at the revision of the first: with a hundred thousand partitions one answer would be
-// 36 MB, and take longer than the timeout of a request.
+// List implements Store. It reads pages at the revision of the first: with a hundred thousand partitions a single
+// answer would have 36 MB and exceed the request timeout.
 func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
 	var out []Entry
 	from, end, rev := prefix, clientv3.GetPrefixRangeEnd(prefix), int64(0)
@@ -183,7 +183,8 @@ func (e *Etcd) saw(revision int64) {
 	}
 }
 
-// wentBack compares the revision of a linearizable read with the newest one that a watch had sent when the read began.
+// wentBack compares the revision of a linearizable read with the newest revision that a watch had sent when the read
+// began.
 func wentBack(seen int64, h *etcdserverpb.ResponseHeader) error {
 	if h.Revision >= seen {
 		return nil
@@ -278,7 +279,7 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// explainTimeout bounds the question to one endpoint.
+// explainTimeout bounds the check of one endpoint.
 const explainTimeout = time.Second
 
 // Explain returns the reasons why the endpoints cannot be reached, nil if at least one can. The error of the client itself is
@@ -328,7 +329,7 @@ func reach(ctx context.Context, endpoint string, config *tls.Config) error {
 }
 
 // renewed are gRPC credentials of a client whose certificate and authority change at run time: each connection uses the
-// present configuration. The embedded credentials have the configuration of the start.
+// current configuration. The embedded credentials have the initial configuration.
 type renewed struct {
 	credentials.TransportCredentials
 	config func() *tls.Config

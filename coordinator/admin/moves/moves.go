@@ -24,7 +24,7 @@ const transactions = 16
 // Moves decides the placement of replicas. The controller carries it out, step by step.
 type Moves struct{ o Options }
 
-// Options are all required.
+// Options: all fields are required.
 type Options struct {
 	Store    metadata.Store
 	Keys     metadata.Keys
@@ -65,9 +65,9 @@ func (m *Moves) Do(ctx context.Context, op api.Operation) error {
 	return fmt.Errorf("%w: operation %T", outcome.ErrInvalid, op)
 }
 
-// moved checks a move, and returns its partition and the change of its replicas: one on another broker, at the same
-// position in the list. The controller then adds the new replica, waits until it is in sync, transfers the leadership if
-// necessary, and drops the old one.
+// moved checks a move, and returns its partition and the change: one replica is replaced by a replica on another
+// broker, at the same position in the list. The controller then adds the new replica, waits until it is in sync,
+// transfers the leadership if necessary, and drops the old one.
 func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now []ident.Node) ([]ident.Node, error), err error) {
 	t, ok := m.o.Catalog.Topic(op.Topic)
 	if !ok {
@@ -105,7 +105,7 @@ func (m *Moves) checkBroker(n ident.Node) error {
 	return nil
 }
 
-// mayReceive returns the reason why a broker gets no replicas; nil: it may.
+// mayReceive returns the reason why a broker may not receive replicas; nil: it may.
 func (m *Moves) mayReceive(n ident.Node) error {
 	if err := m.checkBroker(n); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (m *Moves) balance(ctx context.Context) error {
 		aim := aims[ids[i]]
 		errs[i] = m.aim(ctx, ids[i], func(now []ident.Node) ([]ident.Node, error) {
 			if !slices.Equal(now, aim.before) {
-				return now, nil // another operator has other plans
+				return now, nil // another operator has changed the target
 			}
 			return aim.after, nil
 		})
@@ -149,7 +149,7 @@ func (m *Moves) balance(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// aim is the replicas that a partition is to have, before and after a change.
+// aim is the target of a partition: its replicas before and after a change.
 type aim struct{ before, after []ident.Node }
 
 func (m *Moves) balanced() map[ident.Partition]aim {
@@ -172,7 +172,7 @@ func (m *Moves) balanced() map[ident.Partition]aim {
 	return out
 }
 
-// aimed lists the replicas that a partition has, or is to have.
+// aimed lists the target replicas of a partition or, without a target, its current ones.
 func aimed(s metadata.PartitionState) []ident.Node {
 	if len(s.Target) > 0 {
 		return s.Target
@@ -180,8 +180,8 @@ func aimed(s metadata.PartitionState) []ident.Node {
 	return s.Replicas
 }
 
-// aim writes the replicas that a partition is to have, and returns when this broker's catalog has them. change is
-// called again when another writer was faster. An unchanged target is not written.
+// aim writes the target replicas of a partition, and returns when this broker's catalog has them. change is called
+// again if another writer came first. An unchanged target is not written.
 func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []ident.Node) ([]ident.Node, error)) error {
 	key := m.o.Keys.Partition(p)
 	s, _ := m.o.Catalog.Partition(p)
@@ -209,8 +209,8 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 }
 
 // otherLeader refuses to drain the last broker that may lead. It reads the keys, because the catalog may lag behind
-// another drain. The compare fails once the other broker may not lead: of two concurrent drains that would leave none,
-// one fails.
+// another drain. The compare fails once the remaining broker may not lead either, so one of two concurrent drains that
+// would leave none fails.
 func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metadata.Compare, err error) {
 	entries, _, err := m.o.Store.List(ctx, m.o.Keys.Nodes())
 	if err != nil {
@@ -228,8 +228,8 @@ func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metad
 	return compare, fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", outcome.ErrInvalid, than)
 }
 
-// editNode changes the permanent key of a broker, and returns when it is written. requires, unless nil, adds a
-// condition to the change, or refuses it.
+// editNode changes the permanent key of a broker, and returns when it is written. If requires is not nil, it adds a
+// condition to the change or refuses it.
 func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*metadata.NodeState), requires func(context.Context, ident.Node) (metadata.Compare, error)) error {
 	key := m.o.Keys.Node(n)
 	for {

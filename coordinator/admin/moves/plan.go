@@ -63,13 +63,13 @@ func (m *Moves) Plan(ctx context.Context, op api.Operation) (api.Plan, error) {
 	return p, nil
 }
 
-// wish is the cluster after an operation, and the brokers that the operation is to free.
+// wish is the cluster after an operation, and the brokers that the operation empties.
 type wish struct {
 	plan.Snapshot
 	free, relieve ident.Node
 }
 
-// keeps returns the reason why a partition stays on a broker that the operation is to free; "": it does not.
+// keeps returns the reason why a partition stays on a broker that the operation empties; "": it does not stay.
 func (w wish) keeps(s metadata.PartitionState) string {
 	switch {
 	case w.free != "" && slices.Contains(s.Replicas, w.free):

@@ -17,7 +17,7 @@ import (
 // Limits bound the cluster; 0: no limit. Every broker has the same.
 type Limits struct {
 	Topics, Partitions int
-	Channels           int // of one topic: the durable ones, and at each leader as many ephemeral ones
+	Channels           int // of one topic: the durable channels; each leader allows as many ephemeral ones in addition
 }
 
 // Quotas refuses creations beyond the limits of the cluster and the quota of the requester's user. It counts the
@@ -34,7 +34,7 @@ type Quotas struct {
 	}
 }
 
-// pendingTopic is a topic that is being created here, or gets more partitions.
+// pendingTopic is a topic that is being created or enlarged here.
 type pendingTopic struct {
 	owner      string
 	partitions int // when that is done
@@ -48,7 +48,7 @@ type pendingOwner struct {
 	callers int
 }
 
-// New returns the quotas of a broker. note records what a client creates, or is refused (err); nil: it is not recorded.
+// New returns the quotas of a broker. note records what a client created, or a refusal (err); nil: nothing is recorded.
 func New(l Limits, c *catalog.Catalog, note func(api.Requester, string, error)) *Quotas {
 	q := &Quotas{limits: l, catalog: c, note: note}
 	q.mu.paces = map[string]*rate.Limiter{}
@@ -70,7 +70,7 @@ func (q *Quotas) Usage(user string) api.Usage {
 	return api.Usage(own)
 }
 
-// Limits has the limits of the cluster beside their use.
+// Limits returns the limits of the cluster and their current use.
 func (q *Quotas) Limits() api.LimitsView {
 	all, _ := q.catalog.Usage("", nothing)
 	v := api.LimitsView{
@@ -86,7 +86,7 @@ func (q *Quotas) Limits() api.LimitsView {
 	return v
 }
 
-// nothing is pending (catalog.Usage).
+// nothing is a catalog.Usage filter without pending topics and channels.
 func nothing(string, string) bool { return false }
 
 // Topic admits a new topic until done is called, or returns the quota that refuses it. One caller at a time creates a
@@ -116,11 +116,12 @@ func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done f
 	return func() { q.doneTopic(name) }, nil
 }
 
-// The topics that a user with a quota of topics may create at this broker: at once, and a second afterwards.
+// Token bucket for a user with a topic quota: how many topics the user may create at once at this broker, and per
+// second.
 const (
 	createBurst = 100
 	createRate  = 5
-	maxPaces    = 10_000 // users whose paces are known
+	maxPaces    = 10_000 // users whose rate is tracked
 )
 
 func (q *Quotas) paceLocked(user string) *rate.Limiter {
@@ -217,7 +218,7 @@ func (q *Quotas) pendingLocked(topic, channel string) bool {
 	return pending
 }
 
-// roomLocked is the quota that refuses one more channel of a topic.
+// roomLocked returns the quota error that refuses one more channel of a topic.
 func (q *Quotas) roomLocked(who api.Requester, topic string, t metadata.TopicState) error {
 	of, own := 0, 0
 	for channel := range q.catalog.Channels(t.ID) {
@@ -243,7 +244,7 @@ func (q *Quotas) roomLocked(who api.Requester, topic string, t metadata.TopicSta
 	return over(own, 1, who.Channels, "channels", "user "+who.User)
 }
 
-// Ephemeral admits an ephemeral channel of a partition that has these channels.
+// Ephemeral admits an ephemeral channel in a partition that already has the given channels.
 func (q *Quotas) Ephemeral(channels []string, channel string) error {
 	n := 0
 	for _, name := range channels {

@@ -1,6 +1,6 @@
-// Package plan plans the work of the cluster's controller: it drops old tombstones, returns leaderships to the preferred
-// replica, takes them from drained brokers, and brings each partition's replicas and minimum to the setting of its topic, or
-// of an operator.
+// Package plan plans the work of the cluster's controller: it drops old tombstones, returns leaderships to the
+// preferred replica, takes them from drained brokers, and brings each partition's replicas and minimum to what its
+// topic, or an operator, has set.
 //
 // It is pure: a snapshot of the metadata in, actions out. The broker that holds the controller's key executes them, and
 // compares the key in every transaction. Failovers do not depend on it: the members of an in-sync set elect their leader
@@ -31,9 +31,9 @@ type Snapshot struct {
 	Trash      []metadata.TopicState // deleted topics that still have replicas
 	Partitions []Partition
 	Live       []Broker     // with their load; neither leaving nor drained
-	Leaving    []ident.Node // are to lose their replicas
+	Leaving    []ident.Node // brokers that are to lose their replicas
 	Gone       []ident.Node // leaving, and not running
-	Drained    []ident.Node // running, and are to lose their leaderships
+	Drained    []ident.Node // running brokers that are to lose their leaderships
 	Staying    []ident.Node // leaving, but only drained: they stay members
 }
 
@@ -65,15 +65,15 @@ type (
 		Name     string
 		ID       ident.TopicID
 		Revision int64
-		Trashed  bool // the channels' keys belong to the trash
+		Trashed  bool // the topic is in the trash, which owns the channels' keys
 	}
 	// TransferLeadership asks a partition's leader to transfer to another in-sync member.
 	TransferLeadership struct {
 		Partition ident.Partition
 		From, To  ident.Node
 	}
-	// Rewrite replaces a partition's key: more replicas, which join the in-sync set when they have caught up; fewer; or
-	// another minimum.
+	// Rewrite replaces a partition's key: it adds replicas, which join the in-sync set when they have caught up,
+	// removes some, or changes the minimum.
 	Rewrite struct {
 		Partition ident.Partition
 		State     metadata.PartitionState // to be written at State.Revision
@@ -93,7 +93,7 @@ func Plan(s Snapshot, o Options) []Action {
 	for _, t := range s.Topics {
 		if !t.State.Deleted {
 			topics[t.State.ID] = t.State
-		} else if age := s.NowMS - t.State.DeletedAtMS; age > o.TombstoneMS || -age > o.TombstoneMS { // or a clock is wrong
+		} else if age := s.NowMS - t.State.DeletedAtMS; age > o.TombstoneMS || -age > o.TombstoneMS { // old enough, or a clock is wrong
 			out = append(out, DropTombstone{Name: t.Name, ID: t.State.ID, Revision: t.State.Revision, Trashed: t.State.Trashed})
 		}
 	}

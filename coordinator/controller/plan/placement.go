@@ -42,7 +42,7 @@ func Place(brokers []Broker, t Placement) ([][]ident.Node, error) {
 	return out, nil
 }
 
-// placeOne picks one partition's replicas and adds them to the load.
+// placeOne chooses one partition's replicas and adds them to the load.
 func placeOne(load []Broker, replicas int) []ident.Node {
 	chosen := make([]int, 0, replicas)
 	for len(chosen) < replicas {
@@ -88,9 +88,9 @@ func compare(a, b Broker, zones map[string]int) int {
 		cmp.Compare(a.Node, b.Node))
 }
 
-// Balance distributes existing replicas, and then their preferred leaders, evenly over the brokers, and returns the replicas
-// of each partition. It moves as few as possible, nothing to a zone that has a replica while there are others, and nothing
-// from brokers that are not listed. It ignores Broker's load.
+// Balance distributes existing replicas, and then their preferred leaders, evenly over the brokers, and returns the
+// replicas of each partition. It moves as few replicas as possible. It moves none to a zone that has a replica while
+// other zones have none, and none from brokers that are not listed. It ignores Broker's load.
 func Balance(brokers []Broker, partitions [][]ident.Node) [][]ident.Node {
 	b := balance{zones: map[ident.Node]string{}, out: make([][]ident.Node, len(partitions))}
 	for _, x := range brokers {
@@ -112,8 +112,8 @@ type balance struct {
 	out   [][]ident.Node // by partition, preferred leader first
 }
 
-// spreadOut moves partitions from brokers with a greater load to ones with a load that is less by two or more, one at a time
-// and the greatest difference first. of returns the brokers that a partition loads.
+// spreadOut moves partitions from brokers with a greater load to brokers whose load is lower by at least two, one
+// partition at a time and the greatest difference first. of returns the brokers that a partition loads.
 func (b *balance) spreadOut(of func(partition int) []ident.Node, give func(partition int, from, to ident.Node) bool) {
 	s := spreading{load: map[ident.Node][]int{}, give: give, stuck: map[pair]int{}, touched: map[ident.Node]int{}, changed: make([]int, len(b.out))}
 	for p := range b.out {
@@ -126,7 +126,7 @@ func (b *balance) spreadOut(of func(partition int) []ident.Node, give func(parti
 		if !ok {
 			return
 		}
-		s.turn++ // what was stuck in this step has not seen the change
+		s.turn++ // pairs that were stuck in this step have not seen the change
 		s.changed[p] = s.turn
 		for _, n := range b.out[p] {
 			s.touched[n] = s.turn
@@ -140,9 +140,9 @@ type spreading struct {
 	load    map[ident.Node][]int // partitions, ascending
 	give    func(partition int, from, to ident.Node) bool
 	turn    int                // number of steps
-	stuck   map[pair]int       // the turn at which nothing could be moved
-	touched map[ident.Node]int // the turn at which one of its partitions changed last
-	changed []int              // the turn at which a partition changed last
+	stuck   map[pair]int       // the step at which nothing could be moved
+	touched map[ident.Node]int // the step at which one of its partitions changed last
+	changed []int              // the step at which a partition changed last
 }
 
 type pair struct{ from, to ident.Node }
@@ -163,7 +163,7 @@ func (s *spreading) step(order []ident.Node) (partition int, ok bool) {
 	return 0, false
 }
 
-// try moves the first partition that can be moved, among those that have changed since it found none.
+// try moves the first partition that can be moved, among those that have changed since the last attempt failed.
 func (s *spreading) try(x pair) (partition int, ok bool) {
 	since, before := s.stuck[x]
 	if before && s.touched[x.from] <= since {
@@ -206,7 +206,7 @@ func (b *balance) spread(replicas []ident.Node) int {
 	return len(zones)
 }
 
-// lead makes another of its replicas a partition's preferred leader.
+// lead makes another replica the partition's preferred leader.
 func (b *balance) lead(p int, from, to ident.Node) bool {
 	at := slices.Index(b.out[p], to)
 	if at < 0 || b.out[p][0] != from {

@@ -33,7 +33,7 @@ func newPlanner(s Snapshot, o Options) *planner {
 	return p
 }
 
-// plan returns the next action of a partition; nil if it needs none or has to wait.
+// plan returns the next action of a partition; nil if it needs no action or has to wait.
 func (p *planner) plan(x Partition, t metadata.TopicState) Action {
 	s := x.State
 	if m := t.MinInSync; m < s.MinInSync || m > s.MinInSync && len(s.ISR) >= m {
@@ -58,8 +58,8 @@ func (p *planner) plan(x Partition, t metadata.TopicState) Action {
 	return p.prefer(x)
 }
 
-// wanted lists the replicas that a partition should have: its target's, or without one its current ones, but none on a leaving
-// broker. Replicas are dropped or added to match the replication factor, as far as there are brokers.
+// wanted lists the replicas that a partition should have: its target or, without a target, its current replicas, but
+// none on a leaving broker. Replicas are dropped or added to match the replication factor, as far as there are brokers.
 func (p *planner) wanted(s metadata.PartitionState, factor int) []ident.Node {
 	base := s.Replicas
 	if len(s.Target) > 0 {
@@ -93,7 +93,7 @@ func fewer(nodes []ident.Node, s metadata.PartitionState, over int) []ident.Node
 	return slices.DeleteFunc(nodes, func(n ident.Node) bool { return slices.Contains(drop, n) })
 }
 
-// place chooses a broker for one more replica. One that has an unwanted replica is the last choice.
+// place chooses a broker for one more replica. A broker that has an unwanted replica is the last choice.
 func (p *planner) place(wanted, has []ident.Node) (ident.Node, bool) {
 	var fresh, known []Broker
 	zones := map[string]bool{}
@@ -166,7 +166,7 @@ func (p *planner) free(x Partition, wanted []ident.Node) Action {
 	return replace(x, wanted)
 }
 
-// replace makes the wanted replicas the only ones.
+// replace removes all replicas but the wanted ones.
 func replace(x Partition, wanted []ident.Node) Action {
 	next := x.State.Clone()
 	next.Replicas, next.Target = wanted, nil

@@ -1,18 +1,18 @@
 // Package wire encodes the messages between the gateways of two brokers: forwarded puts and their answers (ClassForward
 // of package rpc), and the streams of relayed subscriptions (ClassRelay).
 //
-// It has values and bytes only. It sends nothing, keeps no state, starts no goroutine, and does not judge a message:
-// the gateway checks that a put, a partition or a stream of a peer exists. All functions may be called from any
-// goroutine.
+// It only converts between values and bytes. It sends nothing, keeps no state, starts no goroutine, and does not judge
+// a message: the gateway checks that a put, a partition or a stream of a peer exists. All functions may be called from
+// any goroutine.
 //
 // # Invariants
 //
-//  1. A struct keeps its bytes, and a number its meaning: brokers of different builds run
-//     together. New fields go to the end; wire_test.go has the golden bytes.
-//  2. No bytes of a peer make a decoder of a header, a table or a delivery panic: they get ErrFrame or the error of
-//     msgpack. The decoders of single records require a record of full length, which Table cuts.
-//  3. A decoded delivery shares the memory of its frame. Its header and body have no spare
-//     capacity, so an append cannot write into the next one.
+//  1. Structs keep their encoding, and numbers their meaning: brokers of different builds run together. New fields are
+//     appended; wire_test.go has the golden bytes.
+//  2. No bytes from a peer can make the decoder of a header, a table or a delivery panic: it returns ErrFrame or the
+//     error of msgpack. The decoders of single records require a record of full length, which Table cuts.
+//  3. A decoded delivery shares the memory of its frame. Its header and body have no spare capacity, so an append
+//     cannot overwrite the next delivery.
 //
 // # Frames
 //

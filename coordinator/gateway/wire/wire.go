@@ -27,7 +27,7 @@ const (
 // Bounds of what one broker sends another.
 const (
 	MaxItems = 512     // records in one frame
-	MaxBytes = 1 << 20 // bytes in one frame, but for a single item that is larger
+	MaxBytes = 1 << 20 // bytes in one frame, unless a single item is larger
 	MaxName  = 128     // length of a topic's or channel's name in an opening
 )
 
@@ -85,7 +85,7 @@ func (h *Header) Decode(b []byte) error {
 	return rpc.Unmarshal(b, &h.Hints)
 }
 
-// Hint is the leadership of a partition that the sender of a NotLeader has. On the wire, by position: append only.
+// Hint is the leadership of a partition as known to the sender of a NotLeader. On the wire, by position: append only.
 type Hint struct {
 	Topic       ident.TopicID
 	Partition   uint16
@@ -106,7 +106,7 @@ type Opening struct {
 	SampleRate   int32
 	Credit       int
 	Client       rpc.Bytes // an api.ClientStats, the connection behind the stream, as JSON
-	Ordered      bool      // if the channel has to be made
+	Ordered      bool      // used if the channel has to be created
 	Partial      bool      // the client is subscribed to this partition alone
 }
 
@@ -170,8 +170,8 @@ type Reply struct {
 
 const shortageBits = 32 // the position of the minimum in the result of "not enough replicas"
 
-// ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of "not enough replicas" the
-// two numbers, the minimum in the upper half.
+// ResultOf is the Result field of a reply: the sequence of a stored put or, with "not enough replicas", the two
+// numbers, with the minimum in the upper half.
 func ResultOf(c replica.Completion) ident.Sequence {
 	if c.Outcome == replica.NotEnoughReplicas {
 		return ident.Sequence(uint64(c.Minimum)<<shortageBits | uint64(uint32(c.InSync)))
@@ -218,12 +218,12 @@ type VerbKind uint8
 // The verbs, each with its direction and its argument.
 const (
 	VerbFinish  VerbKind = 1  // edge → leader
-	VerbRequeue VerbKind = 2  // edge → leader; argument: delay in ms, or Unseen, Left or Kept
+	VerbRequeue VerbKind = 2  // edge → leader; argument: delay in ms, Unseen, Left or Kept
 	VerbTouch   VerbKind = 3  // edge → leader
-	VerbHeld    VerbKind = 4  // in an opening; argument: what is left of its timeout in ms, 0: all of it
+	VerbHeld    VerbKind = 4  // in an opening; argument: its remaining timeout in ms, 0: the whole timeout
 	VerbCredit  VerbKind = 5  // edge → leader; argument: the credit
 	VerbClose   VerbKind = 6  // edge → leader; argument: a Leaving
-	VerbRevoked VerbKind = 7  // leader → edge: the message timed out or was emptied, and is no longer the client's
+	VerbRevoked VerbKind = 7  // leader → edge: the message timed out or was emptied, and no longer belongs to the client
 	VerbGone    VerbKind = 8  // leader → edge: the leader has no such stream; open it again
 	VerbDeleted VerbKind = 9  // leader → edge: the channel was deleted
 	VerbMissing VerbKind = 10 // leader → edge: the leader does not have the channel (not yet, or no longer)
@@ -249,7 +249,7 @@ type Leaving int64
 // The ends of a stream.
 const (
 	LeaveHeld      Leaving = 0 // they wait for their timeouts
-	LeaveRequeued  Leaving = 1 // the messages are requeued at once: the client has left
+	LeaveRequeued  Leaving = 1 // the messages are requeued at once, because the client has left
 	LeaveWithdrawn Leaving = 2 // as before, but the client is not the cause: no attempt is counted
 )
 
@@ -260,7 +260,7 @@ type Verb struct {
 	Sequence ident.Sequence
 	Epoch    ident.Epoch
 	Argument int64
-	Number   uint64 // with the epoch: the delivery
+	Number   uint64 // together with the epoch it identifies the delivery
 	Attempts uint16 // of the delivery; 0: unknown
 }
 
@@ -309,8 +309,8 @@ func AppendDelivery(b []byte, stream uint64, d *api.Delivery) []byte {
 	return le.AppendUint64(b, d.Number)
 }
 
-// DecodeDelivery reads one record and cuts the message's bytes off the front of rest. The stream fills in the partition
-// and the id.
+// DecodeDelivery reads one record and cuts the message's bytes off the front of rest. The caller fills in the partition
+// and the id from the stream.
 func DecodeDelivery(b, rest []byte) (stream uint64, d api.Delivery, after []byte, err error) {
 	le := binary.LittleEndian
 	header, body := uint64(le.Uint32(b[40:])), uint64(le.Uint32(b[44:]))

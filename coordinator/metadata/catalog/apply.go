@@ -21,8 +21,8 @@ type Touched struct {
 	copied map[ident.TopicID]bool // topics whose map of channels is new, and not yet shared with readers
 }
 
-// Apply applies one change of the watch and returns the touched entries; after a reset all old and all new ones. It does not
-// notify.
+// Apply applies one change of the watch and returns the touched entries; after a reset all old and all new entries. It
+// does not notify.
 func (c *Catalog) Apply(ch metadata.Change) Touched {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,8 +156,8 @@ func (c *Catalog) deleteLocked(key string, out *Touched) {
 	}
 }
 
-// setChannelLocked sets a channel in a copy of its topic's map, because readers share the old one. Each change copies a map
-// once.
+// setChannelLocked sets a channel in a copy of its topic's map, because readers share the old one. Each map is copied
+// at most once per change.
 func (c *Catalog) setChannelLocked(id ident.TopicID, name string, s *metadata.ChannelState, out *Touched) {
 	of := c.mu.channels[id]
 	if !out.copied[id] {

@@ -9,9 +9,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Candidates are the brokers to place replicas on, with their load: the live ones and, if they are fewer than the replicas,
-// drained ones and those below their disk reserve (low), then all that ever registered. The replication factor never shrinks
-// to the brokers that happen to be up: the replica of a dead broker joins the in-sync set when the broker is back.
+// Candidates are the brokers to place replicas on, with their load: the live ones. If those are fewer than the
+// replicas, brokers that are drained or below their disk reserve (low) are added, and then all that ever registered.
+// The replication factor never shrinks to the brokers that happen to be up: the replica of a dead broker joins the
+// in-sync set when the broker is back.
 func (c *Catalog) Candidates(replicas int, low func(ident.Node) bool) []plan.Broker {
 	var live, away []plan.Broker
 	for _, b := range c.loads() {
@@ -30,7 +31,7 @@ func (c *Catalog) Candidates(replicas int, low func(ident.Node) bool) []plan.Bro
 	slices.SortFunc(away, func(x, y plan.Broker) int {
 		return cmp.Or(cmp.Compare(rank(x.Node), rank(y.Node)), cmp.Compare(x.Replicas, y.Replicas), cmp.Compare(x.Node, y.Node))
 	})
-	missing := max(replicas-len(live), 0) // all live ones, and as many others as are missing
+	missing := max(replicas-len(live), 0) // all live brokers, and others to make up the number
 	return append(live, away[:min(missing, len(away))]...)
 }
 
@@ -80,7 +81,7 @@ func (c *Catalog) Decommissioned(n ident.Node) bool {
 	})
 }
 
-// Addresses are the brokers that n connects to: every other one that ever registered, at the address of its present
+// Addresses are the brokers that n connects to: every other one that ever registered, at the address of its current
 // registration if it has one.
 func (c *Catalog) Addresses(n ident.Node) map[ident.Node]string {
 	book := map[ident.Node]string{}

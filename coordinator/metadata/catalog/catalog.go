@@ -46,7 +46,7 @@ type state struct {
 	channels   map[ident.TopicID]map[string]metadata.ChannelState
 	trash      map[ident.TopicID]metadata.TrashState
 	clockMS    int64                     // of the cluster, as last written
-	gone       map[goneChannel]time.Time // when the keys of channels went; at most maxGone
+	gone       map[goneChannel]time.Time // when keys of channels were removed; at most maxGone
 	deleted    map[string]deletion       // the last deletion of each topic's name
 	nodes      map[ident.Node]metadata.NodeState
 	live       map[ident.Node]Registration
@@ -54,7 +54,7 @@ type state struct {
 	cluster    metadata.ClusterState
 }
 
-// goneChannel names a channel whose key has gone.
+// goneChannel identifies a channel whose key was removed.
 type goneChannel struct {
 	topic   ident.TopicID
 	channel string
@@ -63,8 +63,8 @@ type goneChannel struct {
 // maxGone limits the number of remembered deletions of channels. Beyond it all of them are forgotten.
 const maxGone = 1 << 12
 
-// deletion is the time in a topic's key, by the clock of the broker that deleted the topic, and when this broker saw it; zero:
-// before it watched.
+// deletion is the time in a topic's key, by the clock of the broker that deleted the topic, and when this broker saw
+// it; zero: before its watch began.
 type deletion struct {
 	atMS int64
 	seen time.Time
@@ -98,7 +98,7 @@ func (c *Catalog) Changed() <-chan struct{} { return c.changes.Changed() }
 // Notify wakes all goroutines that wait for a change.
 func (c *Catalog) Notify() { c.changes.Notify() }
 
-// Close ends all waits, present and later.
+// Close ends all current and later waits.
 func (c *Catalog) Close() { c.changes.Close() }
 
 // Await waits until ok returns true, and calls it after each change. ErrUnavailable: ctx ended first, or the broker stops.

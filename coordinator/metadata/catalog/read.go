@@ -157,9 +157,9 @@ func (c *Catalog) HadChannel(id ident.TopicID, name string, lately time.Duration
 	return has || time.Since(c.mu.gone[goneChannel{id, name}]) < lately
 }
 
-// DeletedLately reports whether this broker saw the deletion in a topic's key less than lately ago, or has not seen it yet. It
-// uses this broker's clock, because the time in the key may be wrong by years. atMS is 0 in the key of a topic that was
-// created explicitly: it was not deleted lately.
+// DeletedLately reports whether this broker saw the deletion in a topic's key less than lately ago, or has not seen it
+// yet. It uses this broker's clock, because the time in the key may be wrong by years. atMS is 0 in the key of a topic
+// that was created explicitly. Such a topic does not count as deleted lately.
 func (c *Catalog) DeletedLately(name string, atMS int64, lately time.Duration) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -24,9 +24,9 @@ const (
 	relayBytes       = 16 << 10               // of the buffer of one direction
 )
 
-// clientFront is the member's client port. It terminates TLS, and passes the bytes of each broker's connection to etcd, which
-// listens on a Unix socket: etcd itself would read the authority only once, would not limit connections, and would wait
-// forever for silent ones when it stops.
+// clientFront is the member's client port. It terminates TLS, and passes the bytes of each broker's connection to etcd,
+// which listens on a Unix socket: etcd itself would read the authority only once, would not limit connections, and
+// would wait forever for silent connections when it stops.
 type clientFront struct {
 	listener net.Listener
 	security *tls.Config // nil for plain text
@@ -96,7 +96,7 @@ func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peertls.Sea
 	if _, err := etcd.Write(first[:n]); err != nil {
 		return
 	}
-	var last atomic.Int64 // when bytes came, in either direction
+	var last atomic.Int64 // when bytes last arrived, in either direction
 	last.Store(time.Now().UnixNano())
 	done := make(chan struct{})
 	go func() { // ends with either connection
@@ -166,8 +166,8 @@ func (c *clientFront) close() {
 	c.remove()
 }
 
-// listeners collects the gRPC servers of etcd's client port. etcd would stop them gracefully, which takes until every remote
-// watch has ended, or five seconds: too long for the stop of a broker.
+// listeners collects the gRPC servers of etcd's client port. etcd would stop them gracefully, which lasts until every
+// remote watch has ended, or five seconds. That is too long for the stop of a broker.
 type listeners struct {
 	mu struct {
 		sync.Mutex

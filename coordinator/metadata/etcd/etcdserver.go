@@ -1,8 +1,9 @@
 // Package etcd runs an etcd member inside the broker's process: the metadata store of a cluster without an external etcd.
 //
-// It does not interpret the stored keys (coordinator/metadata does) and is not a client. Package lifecycle decides how a member
-// starts, from the content of its disk and the reports of the other members (Open). It changes the membership only for a
-// member that must not vote with its disk, or whose disk has moved to another address (PublishAddress).
+// It does not interpret the stored keys (coordinator/metadata does) and is not a client. Package lifecycle decides how
+// a member starts, from the content of its disk and the reports of the other members (Open). It changes the membership
+// only for a member that must not vote with its disk's content, or whose disk has moved to another address
+// (PublishAddress).
 //
 // # Invariants
 //
@@ -13,7 +14,8 @@
 //  4. Only ForceNewCluster, at an operator's request, makes a cluster of a minority.
 //  5. A cluster is founded once, by all its members together. A member never votes with a disk that may be older than its
 //     promises (lifecycle).
-//  6. A member that joins runs only under the identity with which it was added, which it requests from a majority.
+//  6. A member that joins runs only under the identity with which it was added. It requests that identity from a
+//     majority.
 //  7. The peer port is open while Open or its server runs. etcd itself listens on Unix sockets behind the peer port (front)
 //     and the client port (clientFront), which check the certificates and limit the connections.
 //  8. This broker reaches its own member through the socket (Local), independently of floods at the ports and of certificates.
@@ -58,7 +60,7 @@ type Options struct {
 	Dir           string // created if missing
 	ClientAddress string // host:port to listen on; the host is an IP address or localhost
 	PeerAddress   string // likewise, for the other members
-	// AdvertiseClientAddress is the client address for the other brokers; "" = ClientAddress.
+	// AdvertiseClientAddress is the client address for other brokers; "" = ClientAddress.
 	AdvertiseClientAddress string
 	// InitialCluster lists all members, including this one: n1=http://host:port,…. "": only this one. This member advertises
 	// its own entry.
@@ -67,7 +69,7 @@ type Options struct {
 	TLS            TLS
 	Names          *peertls.Names // in the certificates of brokers; nil: every certificate of the authority is accepted
 	Connections    peertls.Limits // of each port; 64 of brokers and 64 others
-	Node           *nodefile.File // of the broker, beside Dir; required by Open
+	Node           *nodefile.File // the broker's node file, next to Dir; required by Open
 	Absent         []string       // members without which an operator allows a new cluster to be founded
 	// NameTaken returns ErrOptions if another live broker of the running cluster has this name; nil: no check. c is a client
 	// of the cluster.
@@ -86,8 +88,8 @@ type Options struct {
 	forceNew      bool              // discard the other members; set by ForceNewCluster
 	quota         int64             // bytes of the database; 512 MiB
 	quotaEvery    time.Duration     // 5 s
-	answerTimeout time.Duration     // of one query of one member; 2 s
-	promptAnswer  time.Duration     // likewise, for a member that may vote with its disk; 500 ms
+	answerTimeout time.Duration     // timeout of one query to one member; 2 s
+	promptAnswer  time.Duration     // likewise, for a member whose disk allows it to vote; 500 ms
 }
 
 // TLS names the files for both ports; all empty: plain text. Members and clients must present a certificate of CA.
@@ -97,7 +99,7 @@ type TLS struct{ Cert, Key, CA string }
 type Server struct {
 	etcd        *embed.Etcd
 	clients     *listeners
-	port        *clientFront // nil without Open: etcd itself listens
+	port        *clientFront // nil unless Open was used: otherwise etcd itself listens
 	endpoint    string
 	options     Options
 	log         logrus.FieldLogger
@@ -110,7 +112,7 @@ type Server struct {
 	quotaDone   chan struct{}      // closed when watchQuota ends
 }
 
-// Exists reports whether dir has a member. One without the log has none: its promises are lost.
+// Exists reports whether dir holds a member. A directory without the log does not: the member's promises are lost.
 func Exists(dir string) bool { return wal.Exist(logDir(dir)) }
 
 // Start starts the member and returns without waiting for the others: a cluster is ready when a majority runs (Wait).
@@ -191,7 +193,7 @@ func (s *Server) watch() {
 	case <-s.etcd.Server.StopNotify():
 	}
 	s.stopQuota()
-	if isClosed(s.etcd.Server.StoppingNotify()) { // its listeners fail as well, without a useful reason
+	if isClosed(s.etcd.Server.StoppingNotify()) { // its listeners also fail, without a useful reason
 		<-s.etcd.Server.StopNotify()
 		if isClosed(s.stopped) {
 			return
@@ -273,7 +275,7 @@ type Status struct {
 	Refuses                   bool  // the database of a member is full: all members refuse writes
 }
 
-// Status asks this member alone.
+// Status queries only this member.
 func (s *Server) Status() Status {
 	e := s.etcd.Server
 	st := Status{Leads: s.Leads(), HasLeader: e.Leader() != 0, QuotaBytes: s.options.quota, Refuses: len(s.full()) > 0}
@@ -295,8 +297,8 @@ func (s *Server) TransferLeadership() error {
 	return err
 }
 
-// transfer waits longer than raft, which gives up after one election timeout, and less than etcd, which waits 5 s for a member
-// that stops at the same time.
+// transfer waits longer than raft, which gives up after one election timeout, and not as long as etcd, which waits 5 s
+// for a member that stops at the same time.
 func (s *Server) transfer() error {
 	answer := make(chan error, 1)
 	go func() { answer <- s.etcd.Server.TryTransferLeadershipOnShutdown() }() // ends with the member at the latest

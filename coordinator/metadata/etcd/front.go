@@ -23,20 +23,20 @@ import (
 const (
 	reportPath      = "/lockstep/member" // of this member's report
 	headerTimeout   = 5 * time.Second    // of the head of a request
-	idleTimeout     = time.Minute        // ends a connection without a request; the other member dials again
+	idleTimeout     = time.Minute        // ends a connection without a request; the other side dials again
 	maxHeaderBytes  = 16 << 10
 	maxSocketPath   = 100 // a length of a Unix socket's path that every system accepts
 	etcdConnections = 16  // that stay open between the port and etcd
-	// raftPath takes single raft messages, from members to which there is no stream.
+	// raftPath takes single raft messages, from members to which no stream is open.
 	raftPath = "/raft"
 	// raftTimeout bounds etcd's answer to such a message. etcd delays a forwarded proposal until there is a leader, and the
 	// sender has only four connections for votes and proposals: the proposals would delay the votes for a leader.
 	raftTimeout = 500 * time.Millisecond
 )
 
-// front is the member's peer port. It opens before the decision how the member starts, and closes after etcd has stopped, so
-// that starting members can query each other in every state. It forwards all requests except reports to etcd, which listens on
-// a Unix socket; while etcd does not run, it answers that there are no members.
+// front is the member's peer port. It opens before the decision how the member starts is made, and closes after etcd
+// has stopped, so that starting members can query each other in every state. It forwards all requests except reports to
+// etcd, which listens on a Unix socket; while etcd does not run, it answers that there are no members.
 type front struct {
 	server *http.Server
 	report func(from string) reportMessage
@@ -67,7 +67,7 @@ func (o Options) listenPeers(report func(from string) reportMessage) (*front, er
 	return f, nil
 }
 
-// port is the part that both ports of a member have: the limits for its connections, and the socket of etcd behind it.
+// port is the common part of a member's two ports: connection limits, and the socket of etcd behind the port.
 type port struct {
 	gate     *peertls.Gate
 	refusals *peertls.Refusals
@@ -109,7 +109,7 @@ func (p port) listenURL() url.URL { return url.URL{Scheme: "unix", Host: p.socke
 func (p port) remove() {
 	p.refusals.Close()
 	if p.dir != "" {
-		_ = os.RemoveAll(p.dir) // a directory for temporary files
+		_ = os.RemoveAll(p.dir) // a temporary directory
 	}
 }
 
@@ -127,8 +127,8 @@ func withSeat(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// admitting admits a connection at its first request, after the handshake. It refuses requests of a broker that is not
-// admitted, with the reason, and ends the connection without admitting it. It checks each request, because invitations expire.
+// admitting admits a connection at its first request, after the handshake. If the broker is not admitted, it refuses
+// the request with the reason and ends the connection. It checks each request, because invitations expire.
 func (o Options) admitting(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {
@@ -136,7 +136,7 @@ func (o Options) admitting(h http.Handler) http.Handler {
 				w.Header().Set("Connection", "close")
 				w.WriteHeader(http.StatusForbidden)
 				if about, is := errors.AsType[*peertls.NotAdmitted](err); is {
-					_, _ = io.WriteString(w, about.Advice) // the other side may be gone
+					_, _ = io.WriteString(w, about.Advice) // the other side may have disconnected
 				}
 				return
 			}
@@ -150,7 +150,7 @@ func (o Options) admitting(h http.Handler) http.Handler {
 	})
 }
 
-// started begins to forward requests to etcd.
+// started makes the port forward requests to etcd.
 func (f *front) started() {
 	transport := &http.Transport{
 		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return f.dial(ctx) },
@@ -183,10 +183,10 @@ func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 
 func (f *front) serveReport(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(f.report(r.URL.Query().Get("from"))) // the other member may be gone
+	_ = json.NewEncoder(w).Encode(f.report(r.URL.Query().Get("from"))) // the other member may have disconnected
 }
 
-// stopped ends the forwarding to etcd.
+// stopped makes the port stop forwarding requests to etcd.
 func (f *front) stopped() {
 	if etcd := f.etcd.Swap(nil); etcd != nil {
 		etcd.Transport.(*http.Transport).CloseIdleConnections()

@@ -77,7 +77,7 @@ func (g *giveUp) logger() *zap.Logger {
 	return zapLogger(g.log).WithOptions(zap.WithFatalHook(g), zap.WithPanicHook(g))
 }
 
-// OnWrite implements zapcore.CheckWriteHook: etcd has given up.
+// OnWrite implements zapcore.CheckWriteHook. It is called when etcd has given up.
 func (g *giveUp) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	cause := errors.New(e.Message)
 	for _, f := range fields {
@@ -101,8 +101,8 @@ func explained(cause error) bool {
 	return errors.As(cause, &errno) || damaged(cause)
 }
 
-// explainEnd adds the operator's next step to the cause of etcd's end. Unless the operating system reports the cause, it is in
-// the files: etcd gives up for no other reason.
+// explainEnd adds the operator's next step to the cause of etcd's end. If the operating system reports no cause, the
+// files are at fault: etcd gives up for no other reason.
 func explainEnd(cause error) error {
 	verdict := verdictOn(cause)
 	var errno syscall.Errno
@@ -152,8 +152,8 @@ func damaged(err error) bool {
 	if err == nil {
 		return false
 	}
-	// raft and the bootstrap return only texts. The first one means that the other members rely on entries that this log has
-	// lost.
+	// raft and the bootstrap return only texts. The first text means that the other members rely on entries that this
+	// log has lost.
 	text := err.Error()
 	return strings.Contains(text, "Was the raft log corrupted, truncated, or lost?") ||
 		strings.Contains(text, " state.commit ") || strings.Contains(text, "does not match with snapshot")
@@ -167,15 +167,15 @@ func asError(p any) error {
 	return fmt.Errorf("%v", p)
 }
 
-// zapLogger writes etcd's messages to the broker's log, one level lower: etcd warns about every slow disk and every peer that
-// does not run yet, which the broker reports once itself, and logs errors from which it recovers.
+// zapLogger writes etcd's messages to the broker's log, one level lower: etcd warns about every slow disk and every
+// peer that does not run yet, which the broker itself reports once, and it logs errors from which it recovers.
 func zapLogger(log logrus.FieldLogger) *zap.Logger {
 	return zap.New(logrusCore{log: log.WithField("component", "etcd")})
 }
 
 const (
-	listenerEnded  = "setting up serving from embedded etcd failed." // for each listener at a stop; Err returns a failure
-	storageVersion = "failed to update storage version"              // at the first start; etcd retries it
+	listenerEnded  = "setting up serving from embedded etcd failed." // logged for each listener at a stop; Err returns a failure
+	storageVersion = "failed to update storage version"              // logged at the first start; etcd retries the operation
 )
 
 // logrusCore is a zapcore.Core on a logrus logger.
@@ -197,8 +197,8 @@ func (c logrusCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 	return ce
 }
 
-// Write implements zapcore.Core. giveUp logs the explanation of a fatal entry. A text with a formatting error is followed by
-// one with the same content.
+// Write implements zapcore.Core. giveUp logs the explanation of a fatal entry. A text with a formatting error is
+// skipped, because one with the same content follows.
 func (c logrusCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	log := c.log.WithFields(logrusFields(fields))
 	switch {

@@ -42,8 +42,8 @@ func (o Options) clientTLS() *tls.Config {
 	return c
 }
 
-// serverTLS is the configuration of a port. Each handshake uses the current files. With explains, the handshake of a broker
-// that is not admitted succeeds: the port refuses its requests, with a reason that TLS cannot give.
+// serverTLS is the configuration of a port. Each handshake uses the current files. With explains, the handshake of a
+// broker that is not admitted succeeds. The port then refuses its requests with a reason, which TLS cannot give.
 func (o Options) serverTLS(refusals *peertls.Refusals, port string, explains bool, protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -80,10 +80,10 @@ func (o Options) verifyBroker(state tls.ConnectionState) error {
 // errOtherEtcd means that this version of etcd keeps its transports in other fields.
 var errOtherEtcd = errors.New("etcd: the transports of this version of etcd are unknown")
 
-// followFiles makes each further connection of the member to another one use the current files, and check that the other side
-// is a broker. etcd itself reads the authority once, and has no setting for either. Reflection finds its transports, in fields
-// that never change; http.Transport.RegisterProtocol changes them, which is allowed while requests run. Connections of the
-// first milliseconds use the files as etcd has just read them.
+// followFiles makes each further connection of the member to another one use the current files, and check that the
+// other side is a broker. etcd itself reads the authority once, and has no setting for either. Reflection finds its
+// transports, in fields that never change. http.Transport.RegisterProtocol changes the transports, which is allowed
+// while requests run. Connections in the first milliseconds use the files as etcd read them at its start.
 func (o Options) followFiles(server *etcd.EtcdServer) error {
 	if o.identity == nil {
 		return nil
@@ -124,7 +124,7 @@ func pointer[T any](in reflect.Value) *T {
 	return (*T)(v.UnsafePointer())
 }
 
-// following returns a transport like t that asks for the configuration of each connection.
+// following returns a transport like t that obtains the current configuration for each connection.
 func (o Options) following(t *http.Transport) *http.Transport {
 	following := t.Clone()
 	//lint:ignore SA1019 etcd sets it: it has the timeouts of streams

@@ -1,12 +1,13 @@
-// Package brokerapi asks the HTTP API of the brokers for the commands of nsqctl: one broker, or any that answers.
+// Package brokerapi is the client of the brokers' HTTP API for the commands of nsqctl. It queries one broker, or any
+// that answers.
 //
-// It has no flags and reads no files: the caller sets up the addresses, TLS and the token. It prints nothing, and of the
-// single requests it has only the view of the cluster.
+// It has no flags and reads no files: the caller sets up the addresses, TLS and the token. It prints nothing. Apart
+// from the views of the cluster and its topics it defines no particular request.
 //
 // # Invariants
 //
-//  1. A request that changes something goes to the next broker only if it certainly did not
-//     reach the one before. A read-only request is repeated.
+//  1. A request that changes something goes to the next broker only if it certainly did not reach the previous one. A
+//     read-only request is repeated.
 //  2. An answer other than 200 is an error with the broker's text.
 package brokerapi
 
@@ -36,7 +37,7 @@ const TokenVariable = "LOCKSTEP_TOKEN" // the environment variable of the token,
 
 const nextTimeout = 4 * time.Second // bounds a read-only request if another broker can be tried after it
 
-// Client asks brokers. It may be used by several goroutines once its fields are set.
+// Client sends requests to brokers. It may be used by several goroutines once its fields are set.
 type Client struct {
 	Addresses []string // of any brokers of the cluster, for CallAny and GetAny
 	HTTP      *http.Client
@@ -51,8 +52,8 @@ func (c *Client) Address(b api.BrokerView) string {
 	return b.HTTPAddress
 }
 
-// CallAny sends one request to the brokers in turn until one answers. A request that changes
-// something goes to the next broker only if it certainly did not reach the one before.
+// CallAny sends one request to the brokers in turn until one answers. A request that changes something goes to the next
+// broker only if it certainly did not reach the previous one.
 func (c *Client) CallAny(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
 	var silent []error
 	for i, address := range c.Addresses {
@@ -65,7 +66,7 @@ func (c *Client) CallAny(ctx context.Context, method, path string, query url.Val
 		if err == nil || ctx.Err() != nil || !unanswered(err, method) || len(c.Addresses) == 1 {
 			return body, err
 		}
-		if Status(err) != 0 { // the broker's answer does not say whose it is
+		if Status(err) != 0 { // the answer does not name the broker that sent it
 			err = fmt.Errorf("%s: %w", address, err)
 		}
 		silent = append(silent, err)
@@ -107,8 +108,8 @@ func Unanswered(err error) bool {
 	return request || connection
 }
 
-// FirstAdministrator gives the broker that refuses to make the first administrator without its secret, and the file that
-// has it; "" for any other error.
+// FirstAdministrator returns the broker that refuses to create the first administrator without its secret, and the file
+// with the secret; "" for any other error.
 func FirstAdministrator(err error) (address, file string) {
 	if answer, ok := errors.AsType[*statusError](err); ok && answer.Message == needsSecret {
 		return answer.address, answer.File
@@ -133,7 +134,7 @@ type reply struct {
 	HTTPSPort             int `json:"https_port"`
 }
 
-// codes are sentences for the codes of brokers that operators meet.
+// codes are sentences for the brokers' error codes that operators encounter.
 var codes = map[string]string{
 	"TOPIC_NOT_FOUND":   "there is no such topic: nsqctl topic list, and nsqctl topic trash for deleted ones",
 	"CHANNEL_NOT_FOUND": "there is no such channel: nsqctl channel list",
@@ -250,7 +251,7 @@ func (c *Client) Cluster(ctx context.Context) (v api.ClusterView, err error) {
 	return v, err
 }
 
-// Topic reads the view of a topic, and of its cluster; there is false if the cluster does not have it.
+// Topic reads the view of a topic, and of its cluster; the boolean is false if the cluster does not have it.
 func (c *Client) Topic(ctx context.Context, topic string) (v api.ClusterView, t api.TopicView, there bool, err error) {
 	v, err = c.Cluster(ctx)
 	if i := slices.IndexFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic }); i >= 0 {
@@ -341,7 +342,7 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// certificateFault names what to do about the usual faults of certificates.
+// certificateFault returns advice for common certificate faults.
 func certificateFault(err error) string {
 	var (
 		unknown x509.UnknownAuthorityError

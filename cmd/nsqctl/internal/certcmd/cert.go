@@ -7,7 +7,8 @@
 //
 //  1. No file is replaced, and a failed command leaves no file behind.
 //  2. Only the owner can read a private key, from the moment its file exists.
-//  3. The certificate of a client has no DNS name and is not valid for servers, so that no broker takes it for a broker's.
+//  3. The certificate of a client has no DNS name and is not valid for servers, so no broker mistakes it for a broker's
+//     certificate.
 package certcmd
 
 import (
@@ -247,7 +248,7 @@ const (
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
-	pem  []byte // the file with its certificate, for those whom it certifies
+	pem  []byte // the file with its certificate, for everyone it issues certificates to
 }
 
 func openAuthority(dir string) (authority, error) {
@@ -305,7 +306,8 @@ func (a authority) ofClient(name string, valid time.Duration) (certificate, secr
 	return sign(template, valid, &a)
 }
 
-// sign completes a certificate with a new key; by nil it signs itself. It ends with its authority at the latest.
+// sign completes a certificate with a new key; a nil issuer means self-signed. The certificate expires no later than
+// its authority.
 func sign(template *x509.Certificate, valid time.Duration, by *authority) (certificate, secret []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -344,7 +346,7 @@ type file struct {
 	mode fs.FileMode
 }
 
-// write makes new files, and the folders that are named. If one cannot be made, it removes the others again.
+// write makes new files, and the named folders. If one cannot be created, it removes those that were.
 func write(folders []string, files []file) (err error) {
 	var made []string
 	defer func() {

@@ -73,7 +73,7 @@ func (t *Target) complete(cmd *cobra.Command) {
 	}
 }
 
-const helpWidth = 80 // of the lines of help texts
+const helpWidth = 80 // width of the lines of help texts
 
 // wrap breaks the paragraphs of a help text into lines. A paragraph with an indented line keeps its own.
 func wrap(text string) string {
@@ -95,8 +95,8 @@ func wrap(text string) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// argumentsOf is the number of arguments that a usage names: each word is one but "[X]", which is optional, "X...", which
-// may be repeated, and a flag with its value.
+// argumentsOf is the number of arguments that a usage names: each word is one, except "[X]", which is optional, "X...",
+// which may be repeated, and a flag with its value.
 func argumentsOf(use string) cobra.PositionalArgs {
 	least, most, many, flag := 0, 0, false, false
 	for _, word := range strings.Fields(use)[1:] {
@@ -141,7 +141,7 @@ func (t *Target) completeNames(cmd *cobra.Command) {
 	}
 }
 
-// namesOf returns the possible names of an argument; none without an answer in time.
+// namesOf returns the possible names of an argument; none if no answer arrives in time.
 func (t *Target) namesOf(cmd *cobra.Command, word string, args []string) (names []string, known bool) {
 	if word != "TOPIC" && word != "CHANNEL" && word != "BROKER" {
 		return nil, false
@@ -239,10 +239,11 @@ func Confirm(out io.Writer, in io.Reader) error {
 	return errors.New("nothing was changed")
 }
 
-// Places is the help of an argument that Place reads.
+// Places is the help text for an argument that Place reads.
 const Places = "earliest, latest, a sequence, or a time: RFC 3339, how long ago, such as 90m, or a Unix time in ns"
 
-// Place reads a place of a log as brokers do, and also how long ago it is. It returns the text for a broker.
+// Place parses a position in a log as brokers do, and additionally an age such as 90m. It returns the text for a
+// broker.
 func Place(text string) (string, error) {
 	if ago, err := time.ParseDuration(text); err == nil && text != "0" {
 		at := time.Now().Add(-ago.Abs())
@@ -254,8 +255,8 @@ func Place(text string) (string, error) {
 	return text, nil
 }
 
-// Beyond is the error of a place beyond the ends of all partitions that were read, by their numbers. If only some end before
-// the place, nothing is skipped; but a command that reads nothing has not done what was asked.
+// Beyond returns an error if the position is beyond the end of every partition that was read; ends has them by number.
+// If only some end before it, that is no error; but a command that reads nothing has not done what was asked.
 func Beyond(place string, ends map[int]uint64) (beyond error) {
 	p, _ := api.ParsePlace(place) // the broker has read it
 	for _, n := range slices.Sorted(maps.Keys(ends)) {
@@ -297,7 +298,7 @@ func (e ExitError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e ExitError) Unwrap() error { return e.Err }
 
-// EndUnless returns the error of a command that has printed its answer: err if that is not nil; otherwise the exit code
+// EndUnless returns the error of a command that has printed its answer: err if it is not nil; otherwise the exit code
 // without a text, unless the answer is good.
 func EndUnless(good bool, code int, err error) error {
 	if err != nil || good {
@@ -374,7 +375,7 @@ func flagFault(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// wanted describes the values of the types of flags whose own errors name functions of Go.
+// wanted describes the valid values of flag types whose own errors name Go functions.
 var wanted = map[string]string{
 	"bool": "true or false", "duration": "a duration such as 250ms or 1m30s", "float64": "a number",
 	"int": wholeNumber, "int64": wholeNumber, "uint16": "a whole number from 0 to 65535", "uint64": wholeNumber + ", 0 or more",

@@ -1,16 +1,16 @@
-// Package cli has the parts that the commands of nsqctl share: the target with the addresses and security settings of the
+// Package cli contains what the commands of nsqctl share: the target with the addresses and security settings of the
 // brokers, profiles, output as tables and JSON, exit codes, progress, state files, confirmations and the completion of
 // names.
 //
-// It has no command of its own but "profile", sends no request that changes something, and imports no other
-// package of commands: those import it, and export their commands.
+// Its only command is "profile". It sends no request that changes something, and imports no other package of commands:
+// they import it.
 //
 // # Invariants
 //
 //  1. A flag overrides its environment variable, which overrides the profile. No profile has a secret.
 //  2. A token goes to the addresses of the target, and follows no redirection.
-//  3. Every command obeys --output: with json or yaml, one that prints nothing answers {"result": "done"}.
-//  4. Each kind of failure has its exit code (ExitFailed and the constants beside it).
+//  3. Every command obeys --output: with json or yaml, a command without output prints {"result": "done"}.
+//  4. Each kind of failure has its exit code (ExitFailed and its neighbours).
 //
 // # Goroutines
 //

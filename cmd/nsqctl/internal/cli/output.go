@@ -20,8 +20,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// chooseOutput turns the value of --output into text or json, and the rest into flags: commands
-// print text or JSON, and YAML is made of the JSON.
+// chooseOutput reduces --output to text or json, and sets flags for wide and yaml: commands print text or JSON, and
+// YAML is converted from JSON.
 func (t *Target) chooseOutput() error {
 	switch t.Output {
 	case "text", "json":
@@ -37,8 +37,8 @@ func (t *Target) chooseOutput() error {
 	return nil
 }
 
-// formatOutput makes --output valid for a command: one that prints nothing answers {"result": "done"}, and YAML is made
-// of what it prints as JSON. A command whose output cannot be written ends with an error.
+// formatOutput makes --output valid for a command: a command without output prints {"result": "done"}, and YAML is
+// converted from its JSON. A command whose output cannot be written ends with an error.
 func (t *Target) formatOutput(cmd *cobra.Command) {
 	run := cmd.RunE
 	if run == nil {
@@ -121,7 +121,7 @@ type structured struct {
 	to      io.Writer
 	yaml    bool
 	printed bool
-	open    bytes.Buffer // the beginning of a value
+	open    bytes.Buffer // an incomplete value
 	values  int
 }
 
@@ -187,7 +187,8 @@ func plain(v any) any {
 	return v
 }
 
-// Print prints v as JSON, or what text writes, in which tabs separate columns. The output reports its own errors.
+// Print prints v as JSON, or the text that the function writes, with tabs between columns. The output reports its own
+// errors.
 func Print(cmd *cobra.Command, t *Target, v any, text func(w io.Writer)) error {
 	if t.Output == "json" {
 		return PrintJSON(cmd.OutOrStdout(), v)

@@ -32,7 +32,7 @@ func profilePath() (string, error) {
 	return filepath.Join(dir, "lockstep", "nsqctl.toml"), nil
 }
 
-// loadProfiles reads the file; without one there are no profiles.
+// loadProfiles reads the file. If it does not exist, there are no profiles.
 func loadProfiles() (profiles, error) {
 	p := profiles{Profiles: map[string]map[string]string{}}
 	path, err := profilePath()
@@ -71,7 +71,7 @@ func (p profiles) save() error {
 	return os.Rename(path+".new", path)
 }
 
-// notInProfiles are the global flags that a profile cannot have: itself, and a secret.
+// notInProfiles are the global flags that a profile cannot set: --profile itself and the secret.
 var notInProfiles = []string{"profile", "auth-secret"}
 
 func variable(flag string) string {

@@ -77,7 +77,7 @@ func NewReporter(out io.Writer) *Reporter {
 	return &Reporter{line: StatusLine{Out: out}, reported: map[string]time.Time{}}
 }
 
-// Report prints a line that is its own subject.
+// Report prints a line, which is its own key for rate limiting.
 func (r *Reporter) Report(text string) { r.About(text, text) }
 
 // About prints a line about a subject, at most one every reportAgain.
@@ -119,7 +119,7 @@ type StateFile struct {
 	savedAt time.Time
 }
 
-// LoadState reads a state file into v, if it exists. If v is not valid then, the error is "NAME is not ABOUT".
+// LoadState reads a state file into v, if it exists. If the content is not valid, the error is "NAME is not ABOUT".
 func LoadState(name string, v any, valid func() bool, about string) (StateFile, error) {
 	f := StateFile{name: name}
 	text, err := os.ReadFile(name)
@@ -135,7 +135,7 @@ func LoadState(name string, v any, valid func() bool, about string) (StateFile, 
 	return f, nil
 }
 
-// Due reports whether the progress is to be saved.
+// Due reports whether it is time to save the progress.
 func (f *StateFile) Due() bool { return time.Since(f.savedAt) >= SaveEvery }
 
 // Save replaces the file, synced: after a crash it has the old or the new content.
@@ -156,8 +156,8 @@ func (f *StateFile) Save(v any) error {
 	return nil
 }
 
-// Commit puts a temporary file in the place of a file, synced. After an error of the
-// caller, or its own, it removes the temporary file and returns the error.
+// Commit syncs a temporary file and renames it over a file. After an error of the caller or its own it removes the
+// temporary file and returns the error.
 func Commit(f *os.File, file string, err error) error {
 	if err == nil {
 		err = f.Sync()

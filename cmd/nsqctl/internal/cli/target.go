@@ -34,7 +34,7 @@ type Target struct {
 	brokerapi.Client // valid while a command runs
 	TCP              []string
 	Output           string // text or json; valid while a command runs
-	Wide, yaml       bool   // more columns; JSON is printed as YAML
+	Wide, yaml       bool   // wide: more columns; yaml: JSON is printed as YAML
 	Security         Security
 	// AddressFlag: the command line itself has --nsqd-http-address, not only the environment or a profile.
 	AddressFlag bool
@@ -81,7 +81,7 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 func (t *Target) preferDev(cmd *cobra.Command) {
 	c, err := devcluster.Load(DevDirectory)
 	if err != nil {
-		return // there is no file, or it is not a cluster's
+		return // there is no file, or it does not describe a cluster
 	}
 	var tcp, web []string
 	for _, b := range c.Brokers {
@@ -135,7 +135,7 @@ func readFirst(file string) (string, error) {
 	return secret, err
 }
 
-// ours reports whether an address is one of this machine: the secret goes to no other.
+// ours reports whether an address belongs to this machine: the secret is sent nowhere else.
 func ours(ctx context.Context, address string) bool {
 	host, _, _ := net.SplitHostPort(address) // "" has no address
 	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
@@ -160,7 +160,7 @@ const (
 // Security holds the settings for brokers with --tls-required, --tls-client-auth-policy or
 // --auth-http-address. Its flags have the names of nsqd's.
 type Security struct {
-	Enabled           bool // TLS without one of the files
+	Enabled           bool // TLS is on even if no file is given
 	RootCA, Cert, Key string
 	Insecure          bool
 	SecretFile        string
@@ -197,7 +197,7 @@ func (s *Security) load() error {
 	return s.LoadFiles()
 }
 
-// LoadFiles reads what the flags name: the token, the secret and the certificates.
+// LoadFiles reads the files that the flags name: the token, the secret and the certificates.
 func (s *Security) LoadFiles() (err error) {
 	for _, x := range []struct {
 		flag, file string
@@ -245,7 +245,7 @@ func (s *Security) HTTPClient() *http.Client {
 	transport.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	return &http.Client{
 		Transport: bearer{transport, cmp.Or(s.Token, s.Secret)}, Timeout: apiTimeout,
-		// A broker redirects to none but itself; the token goes nowhere else.
+		// A broker redirects only to itself; the token is sent nowhere else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -279,7 +279,7 @@ func (s *Security) Dialer() nsqclient.Dialer {
 	}
 }
 
-// NSQ returns the common configuration of all consumers. A consumer must CheckTLS first.
+// NSQ returns the common configuration of all consumers. Callers must call CheckTLS before they connect a consumer.
 func (s *Security) NSQ() *nsq.Config {
 	c := nsq.NewConfig()
 	c.UserAgent = userAgent()

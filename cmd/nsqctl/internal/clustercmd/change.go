@@ -160,11 +160,12 @@ func (a Change) await(cmd *cobra.Command, t *cli.Target, wait time.Duration) err
 
 // progress estimates when the open steps of a wait are done.
 type progress struct {
-	most  int       // open steps, at most so far
+	most  int       // largest number of open steps so far
 	since time.Time // when that number last changed
 }
 
-// text describes the open steps and, after a second in which some were done, the time that the others take at that rate.
+// text describes the open steps and, after a second in which some were done, the time that the remaining ones take at
+// that rate.
 func (p *progress) text(now time.Time, left []string) string {
 	if len(left) >= p.most {
 		p.most, p.since = len(left), now
@@ -187,7 +188,8 @@ func NotLeaving(broker string) func(api.ClusterView) error {
 	}
 }
 
-// Unsettled lists the differences between the partitions of a topic and their targets; without partitions of all partitions.
+// Unsettled lists the differences between the partitions of a topic and their targets; of all its partitions if none is
+// given.
 func Unsettled(topic string, partitions ...int) openSteps {
 	return unsettled(func(of string, partition int) bool {
 		return of == topic && (len(partitions) == 0 || slices.Contains(partitions, partition))

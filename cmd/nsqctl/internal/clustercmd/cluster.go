@@ -1,6 +1,6 @@
-// Package clustercmd has the commands of nsqctl about the cluster as a whole: cluster (status, health, events, balance,
-// upgrade), broker (list, drain, decommission), and version, which can ask the brokers for their builds. Change is how they,
-// and the commands of topics, change the placement of replicas.
+// Package clustercmd contains the commands of nsqctl about the cluster as a whole: cluster (status, health, events,
+// balance, upgrade), broker (list, drain, decommission), and version, which can ask the brokers for their builds.
+// Change is how they, and the commands of topics, change the placement of replicas.
 //
 // It judges no health itself (internal/observe/health), and plans and moves nothing (coordinator/admin, the controller).
 //
@@ -82,7 +82,7 @@ when the preferred replica, the first in the list, is in sync again.`,
 	return cmd
 }
 
-// newDecommission makes the command of "broker" and, as it was named first, of "cluster".
+// newDecommission makes the command for "broker" and, under its earlier name, for "cluster".
 func newDecommission(t *cli.Target) *cobra.Command {
 	var cancel bool
 	cmd := &cobra.Command{
@@ -212,7 +212,7 @@ Kinds:` + strings.Join(events.Kinds(), ", ") + `.`,
 					fmt.Fprintln(cmd.ErrOrStderr(), "older events are missing: -n, or a shorter --since")
 				}
 				for _, e := range slices.Backward(v.Events) {
-					by := cli.Mark(e.Identity != "", fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result)) // the text begins with the user
+					by := cli.Mark(e.Identity != "", fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result)) // the text begins with the user already
 					fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", time.UnixMilli(e.TimeMS).Format(time.RFC3339), e.Kind, e.State, api.Printable(e.Text), by)
 				}
 			})
@@ -405,7 +405,7 @@ func brokerState(b console.Broker) string {
 	return "alive"
 }
 
-// latency writes milliseconds; "-" if the last step had no put.
+// latency writes milliseconds; "-" if no put was measured in the last interval.
 func latency(ms *float64) string {
 	if ms == nil {
 		return "-"

@@ -110,10 +110,10 @@ func askOwn(ctx context.Context, t *cli.Target, v api.ClusterView) (own map[iden
 	return own, slices.DeleteFunc(all.Unreachable, func(u console.Unreachable) bool { return u.Reason == "dead" })
 }
 
-// healthTimeout bounds the question to one broker.
+// healthTimeout bounds the request to one broker.
 var healthTimeout = 2 * time.Second // longer in tests
 
-// printHealth names the state of an alarm only if the summary has another state.
+// printHealth prints the state of an alarm only if it differs from the summary's.
 func printHealth(w io.Writer, r health.Report) {
 	fmt.Fprintln(w, r.Summary)
 	for _, a := range r.Alarms {

@@ -42,7 +42,7 @@ does not run; 3 no broker answers.`,
 
 type upgrade struct {
 	Level   int             `json:"feature_level"`        // that the cluster uses
-	Reaches int             `json:"feature_level_of_all"` // that all brokers have, running or not
+	Reaches int             `json:"feature_level_of_all"` // the level that all brokers support, running or not
 	Newest  int             `json:"feature_level_newest"` // of any broker
 	Done    bool            `json:"done"`
 	Brokers []brokerUpgrade `json:"brokers"`
@@ -66,8 +66,8 @@ func (b brokerUpgrade) describe() string {
 	return b.Version + " (" + b.Commit + ")"
 }
 
-// judgeUpgrade compares the builds. Of two builds the one with the higher feature level is the newer.
-// The level does not order builds of the same level: the most frequent one counts as the aim.
+// judgeUpgrade compares the builds. Of two builds the one with the higher feature level is the newer. The level does
+// not order builds of the same level: among those, the most frequent build counts as the target.
 func judgeUpgrade(v api.ClusterView, builds []build) upgrade {
 	u := upgrade{Level: v.Level, Waits: []string{}}
 	for i, b := range v.Brokers {
@@ -108,7 +108,7 @@ func (u *upgrade) wait(format string, args ...any) {
 	u.Waits = append(u.Waits, fmt.Sprintf(format, args...))
 }
 
-// outdated lists the running brokers that are to get the build of the others.
+// outdated lists the running brokers that still have to be upgraded to the build of the others.
 func (u *upgrade) outdated() (old []string) {
 	count := map[string]int{}
 	for _, b := range u.Brokers {
@@ -130,7 +130,7 @@ func (u *upgrade) outdated() (old []string) {
 	return old
 }
 
-// next is the step that an operator takes now.
+// next is the step that the operator should take now.
 func (u *upgrade) next(v api.ClusterView, old []string) string {
 	if u.Done {
 		return "nothing: all brokers run one build"
@@ -143,7 +143,7 @@ func (u *upgrade) next(v api.ClusterView, old []string) string {
 		return fmt.Sprintf("wait until the cluster is healthy (%s): %s", a.Text, a.Do)
 	}
 	if len(old) > 0 {
-		// The controller last: each restart of it moves its work.
+		// The controller goes last: restarting it moves its work to another broker.
 		if i := slices.Index(old, string(v.Controller)); i >= 0 {
 			old = append(slices.Delete(old, i, i+1), string(v.Controller))
 		}

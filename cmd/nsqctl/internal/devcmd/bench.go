@@ -37,8 +37,8 @@ type benchOptions struct {
 	pids      []int
 	dataDir   string
 	cluster   bool
-	users     bool // in turn with a cluster that has users
-	encrypted bool // in turn with a cluster that is reached over TLS
+	users     bool // alternating with a cluster that has users
+	encrypted bool // alternating with a cluster that is reached over TLS
 	basePort  int
 	brokers   []string // flags of the brokers that --cluster starts
 	compare   []string // addresses of one other broker or cluster
@@ -174,7 +174,7 @@ func (o *benchOptions) check() error {
 	return nil
 }
 
-// choose returns the selected workloads, and bounds those of a sweep.
+// choose returns the selected workloads, and limits the workloads of a sweep.
 func (o *benchOptions) choose() ([]bench.Workload, error) {
 	if o.sweep != "" {
 		sweep, err := bench.ParseSweep(o.sweep)
@@ -234,12 +234,12 @@ func (o *benchOptions) startCluster(ctx context.Context, end *cleanup) error {
 
 const (
 	peerPorts  = 500 // separates the ports of the two clusters of --users and --encrypted
-	otherUsers = 9   // users beside the measured one, so that the policy is not a single entry
+	otherUsers = 9   // users besides the measured one, so that the policy is not a single entry
 )
 
-// startPeer starts a second cluster. Either the workloads reach it over TLS: its brokers talk to each other in plain text, so
-// that the ratio is the cost of the clients' TLS. Or every command is checked against the rights of a user that is not an
-// administrator.
+// startPeer starts a second cluster. With --encrypted the workloads reach it over TLS, while its brokers talk to each
+// other in plain text, so the ratio is the cost of TLS for clients. With --users every command is checked against the
+// rights of a user who is not an administrator.
 func (o benchOptions) startPeer(ctx context.Context, t *cli.Target, end *cleanup) (*subject, error) {
 	o.basePort += peerPorts
 	with := *t
@@ -253,7 +253,7 @@ func (o benchOptions) startPeer(ctx context.Context, t *cli.Target, end *cleanup
 			return nil, fmt.Errorf("certificate of the second cluster: %w", err)
 		}
 		o.brokers = append([]string{"--tls-cert=" + certFile, "--tls-key=" + keyFile}, o.brokers...)
-		with.Security.TLSConfig = clients // of TCP connections; the HTTP port is asked in plain text
+		with.Security.TLSConfig = clients // for TCP connections only; HTTP requests stay in plain text
 	}
 	if err := o.startCluster(ctx, end); err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (o benchOptions) startPeer(ctx context.Context, t *cli.Target, end *cleanup
 	return s, nil
 }
 
-// closeCluster creates users, and logs the subject in as one of them.
+// closeCluster creates users, and lets the measured system's clients log in as one of them.
 func (s *subject) closeCluster(ctx context.Context) error {
 	root, err := s.createUser(ctx, "root", true)
 	if err != nil {
@@ -324,7 +324,8 @@ func (s *subject) grant(ctx context.Context, name string, rights url.Values) err
 	return err
 }
 
-// subject is the measured system: a cluster, or one other broker, without HTTP addresses by the NSQ protocol alone.
+// subject is the measured system: a cluster, or another single broker; without HTTP addresses only the NSQ protocol is
+// used.
 type subject struct {
 	from   *cli.Target // Security settings; nil: plain text
 	label  string
@@ -394,7 +395,7 @@ func (s *subject) remove(ctx context.Context, topics []string) {
 	}
 }
 
-// create creates topics. A broker without partitions creates them at the first put.
+// create creates topics. A broker that does not know partitions (stock nsqd) creates topics at the first put.
 func (s *subject) create(ctx context.Context, topics []string, partitions int) error {
 	for _, name := range topics {
 		query := url.Values{"topic": {name}}
@@ -415,7 +416,7 @@ func (s *subject) create(ctx context.Context, topics []string, partitions int) e
 
 const idlePartitions = 100 // the number of partitions of one topic of the idle workload
 
-// idle measures the CPU time and memory of partitions without traffic. A broker without partitions has no row.
+// idle measures the CPU time and memory of partitions without traffic. A stock nsqd has no row.
 func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, progress func(int)) error {
 	if s.isLockstep(ctx) != nil || len(row.Runs) > 0 {
 		return nil

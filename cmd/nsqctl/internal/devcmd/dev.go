@@ -1,7 +1,7 @@
-// Package devcmd has the commands of nsqctl that run processes on this machine for development and measurements: dev with
-// its verbs runs the brokers of a cluster on loopback, etcd runs a member of a plain etcd. bench measures the brokers of
-// the command line, of a dev cluster, or of a new cluster (with users, or with TLS), in turns: internal/test/bench has the
-// workloads, the turns and the report, and judges no figure.
+// Package devcmd contains the commands of nsqctl that run processes on this machine for development and measurements:
+// dev with its verbs runs the brokers of a cluster on loopback, etcd runs a member of a plain etcd. bench measures the
+// brokers of the command line, of a dev cluster, or of a new cluster (with users, or with TLS), alternating between
+// systems. internal/test/bench contains the workloads, the schedule and the report, and judges no figure.
 //
 // It starts and stops brokers through internal/test/devcluster, and restarts none by itself: a broker that ended stays
 // down until "dev start".
@@ -9,9 +9,9 @@
 // # Invariants
 //
 //  1. A verb without a name and without --all changes no broker.
-//  2. An unknown verb starts no cluster: an argument of dev is a flag of the brokers behind "--".
+//  2. An unknown verb starts no cluster: the only arguments of dev are flags for the brokers, after "--".
 //  3. A wait for brokers names the brokers that are not ready, and the reasons.
-//  4. A measurement uses exactly the brokers that were given or started: none that another broker names.
+//  4. A measurement uses exactly the brokers that were given or started, and none that a broker names.
 //  5. A cluster that bench starts ends with it, and its directory is removed.
 //  6. Rows that are finished are printed, also if a later workload fails.
 package devcmd
@@ -82,7 +82,7 @@ peer +5.`,
 	return cmd
 }
 
-// flagsBehindDashes accepts arguments only behind "--": an argument before it is an unknown verb.
+// flagsBehindDashes accepts arguments only after "--": an argument before it is an unknown verb.
 func flagsBehindDashes(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 		return fmt.Errorf("unknown command %q for %q; flags for the brokers come after --", args[0], cmd.CommandPath())
@@ -119,7 +119,7 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	return c.StopAll(stopTimeout)
 }
 
-// watchBrokers prints the brokers that end, without leaving zombies, or are started again, until ctx ends.
+// watchBrokers prints when a broker ends or is started again, until ctx ends. It reaps ended processes.
 func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 	for {
 		ended, started, err := c.Look()
@@ -141,7 +141,7 @@ func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 	}
 }
 
-// findBroker looks for nsqd beside this binary, then in PATH.
+// findBroker looks for nsqd next to this binary, then in PATH.
 func findBroker(given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
@@ -161,7 +161,7 @@ func findBroker(given string) (string, error) {
 
 const stockTxnOps = 128 // the largest number of operations of a stock etcd's transaction
 
-// login is the user that the etcd requires; none without a name.
+// login is the user that the etcd requires; an empty name means no login.
 type login struct{ user, passwordFile string }
 
 func newEtcd() *cobra.Command {
@@ -433,7 +433,7 @@ func majorityHint(members int, dead []string) string {
 	return fmt.Sprintf("%d of %d members of the metadata run; start %s", running, members, start)
 }
 
-// awaitReady waits for brokers (all, without names). While it waits it prints which ones are not ready and why:
+// awaitReady waits for brokers (all, if none is named). While it waits it prints which ones are not ready and why:
 // recovering thousands of partitions takes a long time. It returns at once if a broker ends.
 func awaitReady(ctx context.Context, out io.Writer, c *devcluster.Cluster, only ...string) error {
 	line := &cli.StatusLine{Out: out}

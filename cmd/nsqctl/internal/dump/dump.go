@@ -101,7 +101,7 @@ func file(print func(line string) error, fs vfs.FS, name string) (summary, error
 	case ".seg":
 		base, err := strconv.ParseInt(strings.TrimSuffix(path.Base(name), ".seg"), 10, 64)
 		if err != nil {
-			base = -1 // a copy with another name: the offsets of the headers count
+			base = -1 // a renamed copy: the offsets in the headers are used
 		}
 		p.segment(b, ident.Offset(base))
 	case ".idx":
@@ -117,7 +117,7 @@ func file(print func(line string) error, fs vfs.FS, name string) (summary, error
 type printer struct {
 	summary
 	print func(line string) error
-	err   error // the first one of print
+	err   error // the first error of print
 }
 
 func (p *printer) line(format string, args ...any) {
@@ -141,7 +141,7 @@ func (p *printer) batch(indent string, b queue.Batch) {
 		time.Unix(0, b.Time).UTC().Format(time.RFC3339Nano), b.Request.Producer, b.Request.N)
 }
 
-// segment prints batches. After damage it continues at the next batch whose offset matches its place.
+// segment prints batches. After damage it continues at the next batch whose offset matches its position.
 func (p *printer) segment(data []byte, base ident.Offset) {
 	for at := 0; at < len(data); {
 		b, n, err := placed(data[at:], base, at)
@@ -184,8 +184,8 @@ func (p *printer) commitLog(data []byte) {
 	}
 }
 
-// journal prints groups. Bytes behind the file's last group are zero or of an earlier use of
-// the file; they are printed as far as they are readable.
+// journal prints groups. Bytes after the file's last group are zero or left from an earlier use of the file; they are
+// printed as far as they are readable.
 func (p *printer) journal(data []byte) {
 	for at := 0; at < len(data); {
 		h, body, n, err := journal.DecodeGroup(data[at:])

@@ -79,7 +79,7 @@ type importing struct {
 	damage     []stockdata.Damage
 }
 
-// part is one queue and the channel that its messages are for.
+// part is one queue and the channel that receives its messages.
 type part struct {
 	topic, channel string // channel "": for all channels
 	own            bool   // the topic's own queue
@@ -134,7 +134,7 @@ func (o *importing) run(ctx context.Context, dir string) error {
 	return o.report(ctx, reports)
 }
 
-// notes prints what differs from a clean stop.
+// notes prints the signs that the nsqd was not stopped cleanly.
 func (o *importing) notes() {
 	note := func(format string, args ...any) { fmt.Fprintf(o.cmd.ErrOrStderr(), "note: "+format+"\n", args...) }
 	check := func(s stockdata.Source, kind, of string, listed bool) {
@@ -190,7 +190,7 @@ func (o *importing) begin(ctx context.Context) error {
 	})
 }
 
-// withinGrowthWait judges the view of the cluster until the judgement is final, or growthWait has passed.
+// withinGrowthWait reevaluates the view of the cluster until the result is final or growthWait has passed.
 func (o *importing) withinGrowthWait(ctx context.Context, judge func(api.ClusterView) (again bool, err error)) error {
 	for deadline := time.Now().Add(growthWait); ; {
 		v, err := o.t.Cluster(ctx)
@@ -220,7 +220,8 @@ func (o *importing) pauseOnce(ctx context.Context, topic, channel string, paused
 	return o.state.save()
 }
 
-// parts lists the queues of a topic: the channels' older messages before those of the topic.
+// parts lists the queues of a topic: the queues of the channels, which have the older messages, before the queue of the
+// topic.
 func parts(topic *stockdata.Source) (all []part) {
 	for _, c := range topic.Channels {
 		all = append(all, part{topic.Name, c.Name, false, c.Queue})
@@ -276,7 +277,8 @@ func (p part) name() string {
 	return fmt.Sprintf("topic %s, channel %s", p.topic, p.channel)
 }
 
-// part publishes what the state file has not counted yet, or only counts the messages. The counts include earlier runs.
+// part publishes the messages that the state file does not count yet, or only counts the messages. The counts include
+// earlier runs.
 func (o *importing) part(ctx context.Context, p part, report bool) (read, published int64, err error) {
 	done := &partProgress{Position: p.queue.Start()}
 	if !o.dry {
@@ -334,7 +336,7 @@ type backlog struct {
 
 	progress *partProgress
 	next     int64                        // the first message without an answer, from 0
-	early    map[int64]stockdata.Position // behind messages that were answered before an earlier one
+	early    map[int64]stockdata.Position // positions after messages that were answered before an earlier one
 	after    func() error
 	failed   error
 }
@@ -360,8 +362,8 @@ func (b *backlog) feed(ctx context.Context) error {
 	}
 }
 
-// stored counts a message that was answered OK. The saved position is behind the messages that
-// were all answered: a refused put is answered after later ones.
+// stored counts a message that was answered OK. The saved position moves only past messages without a gap, because a
+// refused put is answered after later ones.
 func (b *backlog) stored(n int64, behind stockdata.Position) {
 	b.early[n] = behind
 	for {
@@ -470,7 +472,7 @@ type topicProgress struct {
 }
 
 type partProgress struct {
-	Position  stockdata.Position `json:"position"` // behind the messages that were all answered OK
+	Position  stockdata.Position `json:"position"` // after the messages that were all answered OK
 	Published int64              `json:"published"`
 }
 

@@ -22,7 +22,7 @@ import (
 
 const unreadChannel = "lockstep-migrate" // the channel on the stock side for topics without a channel of their own
 
-// Commands are migrate and import-nsqd.
+// Commands returns migrate and import-nsqd.
 func Commands(t *cli.Target) []*cobra.Command {
 	return []*cobra.Command{newMigrate(t), newImportNSQD(t)}
 }
@@ -59,7 +59,7 @@ type stockSide struct {
 	cli.Security // without its token
 }
 
-// prepare reads the certificates. It refuses a command line without a source, or with both kinds.
+// prepare reads the certificates. It refuses a command line without a source, or with both kinds of source.
 func (s *stockSide) prepare() error {
 	if err := s.LoadFiles(); err != nil {
 		return fmt.Errorf("the stock cluster (--from-…): %w", err)
@@ -297,7 +297,7 @@ const (
 	drainedPolls = 3                    // how often in a row a drained cluster is seen before --until-drained ends
 )
 
-// migrating is one run of the bridges. One goroutine owns it.
+// migrating is one run of the bridges. It belongs to one goroutine.
 type migrating struct {
 	t                    *cli.Target
 	source               *stockSide
@@ -309,7 +309,7 @@ type migrating struct {
 	bridges  map[bridgeKey]*bridge
 	known    map[bridgeKey]bool // topics (channel "") and channels that exist in Lockstep
 	began    time.Time
-	received uint64 // messages that the nsqds have got
+	received uint64 // messages that the nsqds have received
 	drained  int    // polls in a row without anything left
 }
 
@@ -375,7 +375,7 @@ func (o *migrating) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, topic := range c.topics() { // all of them, before the first message moves
+	for _, topic := range c.topics() { // all channels, before the first message moves
 		if err := o.create(ctx, c, topic); err != nil {
 			return fmt.Errorf("lockstep: %w", err)
 		}
@@ -411,7 +411,7 @@ func (o *migrating) refresh(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// create makes a topic and its channels in Lockstep, with the pauses that they have.
+// create makes a topic and its channels in Lockstep, paused where they are paused in the stock cluster.
 func (o *migrating) create(ctx context.Context, c *stockCluster, topic string) error {
 	if !o.known[bridgeKey{topic, ""}] {
 		if err := ensureTopic(ctx, o.t, topic); err != nil {

@@ -106,8 +106,8 @@ func ephemeral(name string) bool { return strings.HasSuffix(name, "#ephemeral") 
 
 func (c *stockCluster) topics() []string { return slices.Sorted(maps.Keys(c.Channels)) }
 
-// expected lists the channels that a topic has to have on an nsqd. Where consumers find nsqds
-// by lookup, each consumer uses all nsqds of a topic, so that all its channels belong on each.
+// expected lists the channels that a topic has to have on an nsqd. Where consumers find nsqds by lookup, each consumer
+// uses all nsqds of a topic, so all channels of the topic must exist on each of them.
 func (c *stockCluster) expected(t api.TopicStats) []string {
 	if c.lookup {
 		return c.Channels[t.TopicName]
@@ -159,7 +159,7 @@ func (s stockSource) node(ctx context.Context, address, tcp string) (stockNode, 
 	if err := s.call(ctx, http.MethodGet, address, "/v1/cluster", nil, nil); err == nil {
 		return n, errors.New("this is a broker of Lockstep: messages would move in a circle")
 	}
-	if n.TCP == "" { // as the given address reaches it; its broadcast address may be for others
+	if n.TCP == "" { // the host of the given address: the broadcast address may not be reachable from here
 		_, after, _ := strings.Cut(address, "://")
 		host, _, _ := net.SplitHostPort(cmp.Or(after, address))
 		n.TCP = net.JoinHostPort(cmp.Or(host, info.Broadcast), strconv.Itoa(info.TCPPort))
@@ -219,10 +219,10 @@ func (s stockSource) call(ctx context.Context, method, address, path string, q u
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept", "application/vnd.nsq; version=1.0") // releases before 1.0 wrap their answers without it
+	req.Header.Set("Accept", "application/vnd.nsq; version=1.0") // releases before 1.0 wrap their answers unless this header is sent
 	resp, err := s.HTTP.Do(req)
 	if err != nil {
-		return brokerapi.Reason(err) // the callers name the address
+		return brokerapi.Reason(err) // the callers add the address
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
@@ -248,10 +248,10 @@ type bridgeOptions struct {
 	Topic, Channel string
 	Header         []byte            // of the published messages
 	Consumer       *nsq.Config       // TLS and AUTH of the stock side, MaxInFlight; startBridge sets the rest
-	Publisher      publisher.Options // Report receives the problems of the connections to the nsqds, too
+	Publisher      publisher.Options // Report also receives the problems of the connections to the nsqds
 }
 
-// lines forwards the log of go-nsq. Answers to a message that has timed out are not a problem.
+// lines forwards the log of go-nsq. It drops the errors for answers to messages that have timed out.
 type lines func(string)
 
 // Write implements io.Writer.
@@ -289,8 +289,8 @@ type id struct {
 func startBridge(o bridgeOptions) (*bridge, error) {
 	cfg := o.Consumer
 	cfg.UserAgent = bridgeAgent
-	cfg.MaxAttempts = 0                   // a message is never given up
-	cfg.MaxBackoffDuration = 0            // nor is its channel slowed down
+	cfg.MaxAttempts = 0                   // never give a message up
+	cfg.MaxBackoffDuration = 0            // and never slow its channel down
 	cfg.LookupdPollInterval = time.Second // the pause before a broken connection is dialled again
 	consumer, err := nsq.NewConsumer(o.Topic, o.Channel, cfg)
 	if err != nil {
@@ -358,7 +358,8 @@ func (b *bridge) stored(key id) {
 
 func requeue(m *nsq.Message) { m.RequeueWithoutBackoff(0) }
 
-// answer answers all deliveries of a message. The consumer waits for an answer to each delivery, the nsqd only to the last.
+// answer answers all deliveries of a message. go-nsq waits for an answer to each delivery, the nsqd only for the answer
+// to the last one.
 func (b *bridge) answer(key id, with func(*nsq.Message)) {
 	b.mu.Lock()
 	deliveries := b.pending[key]

@@ -1,6 +1,6 @@
-// Package publisher publishes lines, or messages with headers, to a broker over the NSQ protocol: it has a window of
-// unanswered puts over one connection (internal/nsqclient says why that is not go-nsq), and continues at the next address
-// when a broker fails.
+// Package publisher publishes lines, or messages with headers, to a broker over the NSQ protocol. It has a window of
+// unanswered puts on one connection, and continues at the next address when a broker fails. Package internal/nsqclient
+// explains why go-nsq is not used.
 //
 // It chooses no partition, subscribes to nothing and uses no HTTP. It prints nothing: the caller receives the reports of
 // problems, the progress and the totals.
@@ -9,8 +9,8 @@
 //
 //  1. A message counts as published, and its Stored is called, only when the broker has answered OK. Answers come in the
 //     order of the puts.
-//  2. A put without an answer, and one that a broker refuses for now, is retried until Options.Retry has passed since its
-//     first attempt. A put that every broker would refuse is not.
+//  2. A put without an answer, or one that a broker refuses temporarily, is retried until Options.Retry has passed
+//     since its first attempt. A put that every broker would refuse is not retried.
 //  3. A put that is retried although it may be stored is counted in Totals.InDoubt.
 //
 // # Goroutines
@@ -44,15 +44,15 @@ const (
 	connectEvery  = 250 * time.Millisecond // the pause between connection attempts
 	maxBatchBytes = 4 << 20                // bounds a batch: the default limit of a broker is 5 MiB
 	lastAnswers   = time.Second            // how long the publisher waits for answers after Ctrl-C
-	// greetTimeout bounds IDENTIFY, TLS and AUTH together. It is longer than the time for which a starting broker delays the commands of
-	// its clients (--put-hold, 9 s): then the broker gives the reason.
+	// greetTimeout bounds IDENTIFY, TLS and AUTH together. It exceeds the time for which a starting broker delays
+	// commands (--put-hold, 9 s), so the broker's reason arrives first.
 	greetTimeout = 12 * time.Second
 	linesAhead   = 1024 // how many lines are read while no put can be sent
 	// chunksAhead bounds the long lines among them, in chunks of 64 KiB, and bytesUnderway the unanswered puts: one
 	// line or one put may be longer.
 	chunksAhead   = 256
 	bytesUnderway = 64 << 20
-	// maxLine bounds one line of input: the largest message that a broker can be set to take (--max-msg-size).
+	// maxLine bounds one line of input: the largest value of a broker's --max-msg-size.
 	maxLine = 66_977_792
 )
 
@@ -61,11 +61,11 @@ const Forever time.Duration = math.MaxInt64
 
 // Options are the settings of a run.
 type Options struct {
-	Topic     string   // of the lines of Run; Send takes the topics of the messages
+	Topic     string   // the topic for Run; Send uses the topics of the messages
 	Addresses []string // of brokers, at least one: the next one is used when one fails
 	Dialer    nsqclient.Dialer
 	Batch     int           // messages of a put, at least 1
-	Linger    time.Duration // how long a message waits for others of its batch; 0: only for those at hand
+	Linger    time.Duration // how long a message waits for its batch to fill; 0: it takes only messages that are available
 	Window    int           // largest number of unanswered puts, at least 1
 	Retry     time.Duration // how long a failing put or connection is retried
 	// Timeout is the longest wait for an answer. A broker answers within its --put-hold, 9 s.
@@ -351,9 +351,9 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 		}
 		return nil
 	}
-	// A connection from before the broker knew users has sent no secret; the next one does.
+	// A connection that was made before the broker had users has sent no secret; the next connection sends it.
 	anonymous := strings.HasPrefix(a.text, "E_AUTH_FIRST ") && p.o.Dialer.Secret != ""
-	// A broker would repeat any refusal but E_PUB_FAILED and E_MPUB_FAILED (too large, an invalid name, no permission).
+	// Every refusal is permanent except E_PUB_FAILED and E_MPUB_FAILED (too large, an invalid name, no permission).
 	code, _, _ := strings.Cut(a.text, " ")
 	if !anonymous && !strings.HasSuffix(code, "PUB_FAILED") || p.over(x) {
 		return p.gaveUp(x, &nsqclient.Refusal{Text: a.text})
@@ -472,8 +472,8 @@ func (p *publisher) connect(ctx context.Context, since time.Time) error {
 	}
 }
 
-// final reports whether a broker, or this program, refuses the connection permanently. A broker that starts does not know
-// the users yet, and one that is full may have room later.
+// final reports whether a broker, or this program, refuses the connection permanently. A broker that is starting has
+// not read its users yet, and a broker that is full may have room later.
 func final(err error) bool {
 	if r, refused := errors.AsType[*nsqclient.Refusal](err); refused {
 		return !strings.Contains(r.Error(), outcome.ErrNotReady.Error()) && !strings.Contains(r.Error(), "E_TOO_MANY_CONNECTIONS")
@@ -497,7 +497,7 @@ func read(c *nsqclient.Conn, to chan<- answer, closed <-chan struct{}) {
 	}
 }
 
-// interrupted reads the answers that arrive at once, and reports the other puts.
+// interrupted reads the answers that have arrived, and reports the puts without an answer.
 func (p *publisher) interrupted() error {
 	for limit := time.After(lastAnswers); len(p.sent) > 0 && p.conn != nil; {
 		a := answer{err: context.Canceled}

@@ -1,5 +1,5 @@
-// Package recovercmd has the commands of nsqctl that continue after the loss of more disks than the cluster tolerates: they
-// show what is left, and change something only after the loss is confirmed.
+// Package recovercmd contains the commands of nsqctl that restore service after the loss of more disks than the cluster
+// tolerates. They show what is left, and change something only after the operator confirms the loss.
 //
 // The brokers recover a topic (coordinator/admin). The metadata and the data path of a stopped broker are changed here,
 // without a connection to any broker.

@@ -125,8 +125,8 @@ func (s stopped) vouch() error {
 }
 
 const (
-	// raisedBy is how many revisions recover metadata skips. The lost members may have committed changes that this
-	// one does not have. Their revisions were used as incarnations, and must not be used again. A cluster with
+	// raisedBy is how many revisions recover metadata skips. The lost members may have committed changes that this one
+	// does not have. Their revisions were used as incarnation numbers, and must not be used again. A cluster with
 	// 10,000 partitions uses that many in two changes of all leaders.
 	//
 	// etcdutl can raise the revision of a restored snapshot at once, by any number, in the database alone. That does
@@ -139,7 +139,7 @@ const (
 )
 
 // recoverMetadata makes the broker's member of the embedded etcd the only member of a new cluster, and skips raise
-// revisions. It returns the number of topics that the member has, and the path of a copy of its directory as it was.
+// revisions. It returns the number of topics that the member has, and the path of a copy of its original directory.
 func (s stopped) recoverMetadata(ctx context.Context, raise int) (topics int, copied string, err error) {
 	node, release, err := s.open()
 	if err != nil {

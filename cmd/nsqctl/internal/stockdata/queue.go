@@ -60,7 +60,8 @@ func (d Damage) String() string {
 	return fmt.Sprintf("%s, offset %d: %s (%d bytes left out)", d.File, d.Offset, d.Why, d.Bytes)
 }
 
-// Depth is the number of messages in the metadata, false without metadata. It is exact unless the nsqd was killed.
+// Depth is the number of messages in the metadata; false if there is no metadata. It is exact unless the nsqd was
+// killed.
 func (q *Queue) Depth() (int64, bool) {
 	if q.meta == nil {
 		return 0, len(q.files) == 0
@@ -208,7 +209,7 @@ func (r *Reader) open() error {
 	return io.EOF
 }
 
-// leaveOut reports bytes of the current file.
+// leaveOut reports bytes of the current file as damaged and skips them.
 func (r *Reader) leaveOut(offset, bytes int64, why string) {
 	r.Damage = append(r.Damage, Damage{r.q.file(r.at.File), offset, bytes, why})
 }
@@ -218,7 +219,7 @@ func (r *Reader) nextFile() {
 	r.at = Position{File: r.at.File + 1}
 }
 
-// record reads one record of a file with so many bytes left. why is not empty if no record can begin here.
+// record reads one record of a file of which left bytes remain. A non-empty why means that no record begins here.
 func (r *Reader) record(left int64) (record []byte, why string, err error) {
 	if left < 4 {
 		return nil, "the record is cut off", nil
@@ -239,7 +240,7 @@ func (r *Reader) record(left int64) (record []byte, why string, err error) {
 	return record, "", noEnd(err)
 }
 
-// noEnd makes an unexpected end an error of its own, for Next uses io.EOF.
+// noEnd turns an unexpected end into a different error, because io.EOF is Next's regular end.
 func noEnd(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the file has become shorter while it was read")
@@ -259,7 +260,7 @@ var (
 // Path is the locked data path of a stopped nsqd.
 type Path struct {
 	Dir     string
-	Version string   // of the nsqd that has written it
+	Version string   // the version of the nsqd that wrote it
 	Topics  []Source // by name
 	lock    *os.File
 }
