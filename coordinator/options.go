@@ -27,7 +27,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Options of a broker. Meta, Listen, FS, Dir and Node.Name must be given.
+// Options of a broker. Meta, Listen, FS, Dir and Node.Name are required.
 type Options struct {
 	Cluster string
 	Node    metadata.NodeState // how the broker presents itself: name, addresses, zone, version
@@ -42,35 +42,36 @@ type Options struct {
 	NoSync       bool   // topics that do not require "sync" are acknowledged from the page cache
 	SegmentBytes int64  // of one file of a log (64 MiB); retention removes whole files
 	JournalBytes int64  // of one file of the journal (16 MiB)
-	OpenFiles    int    // of the store that stay open between uses (4096)
+	OpenFiles    int    // number of the store's files that stay open between uses (4096)
 
 	Meta        metadata.Store   // owned by the caller, closed after the broker
 	Listen      net.Listener     // for other brokers; owned by the broker from Start on
 	TLS         rpc.Identity     // nil: plain text
-	Connections peertls.Limits   // from other brokers; zero: rpc's default
+	Connections peertls.Limits   // limits for connections from other brokers; zero: rpc's default
 	Token       []byte           // of the cluster
 	Members     metadata.Members // nil: the metadata store is external
 	// Dial connects to other brokers; nil: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	SessionTTL   time.Duration  // 3 s
-	RecountEvery time.Duration  // raises the boot counter while data is written; 5 s
+	RecountEvery time.Duration  // how often the boot counter is raised while data is written; 5 s
 	Topics       admin.Defaults // 1 partition, 1 replica, sync, T_hold 3 s
 	Limits       quota.Limits   // of topics, partitions and channels
-	// NoteCreation records what a client's put or subscription created, or would have created (err); nil: it is not recorded.
+	// NoteCreation records what a client's put or subscription created, or failed to create (err); nil: nothing is
+	// recorded.
 	NoteCreation func(who api.Requester, detail string, err error)
 	// Linger is the least time between the beginnings of two passes of a core loop. A larger value lets a pass do more work:
 	// less processor time, more latency.
 	Linger      time.Duration
-	CatchUpRate int64 // bytes a second that this broker reads for replicas that catch up; 0: no limit
+	CatchUpRate int64 // limit in bytes a second of this broker's reads for replicas that catch up; 0: no limit
 	Maintenance maintenance.Settings
 
-	Replica replica.Options // the times; identities are filled in
+	Replica replica.Options // times and limits; Start fills in the identities
 	Queue   nsqd.Options
 	Gateway gateway.Options
 	RPC     rpc.Times
 	Log     logrus.FieldLogger
-	Slow    time.Duration                          // slower puts and syncs are logged with their stage; 0: none are
+	Slow    time.Duration                          // puts and syncs slower than this are logged with their stage; 0: none
 	Trace   func(*queue.Draft) func(engine.Stages) // engine.Options
 	Metrics *metrics.Recorder                      // nil: nothing is recorded
 	Events  *events.Recorder                       // nil: nothing is recorded

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// publishTimeout bounds each of the two writes of a stopping broker to the metadata: that it stops, and the end of its
-	// registration. If the others stop too, the metadata has no majority, and a longer wait would not help. Brokers that miss
-	// the notification detect the stop themselves.
+	// publishTimeout bounds each of the two writes of a stopping broker to the metadata: the notice that it stops, and
+	// the end of its registration. If the other brokers also stop, the metadata has no majority, and a longer wait
+	// would not help. Brokers that miss the notice detect the stop themselves.
 	publishTimeout = 2 * txn.Timeout
 	settleTimeout  = time.Second // of the wait for the channels' last changes
 	// transferStall is the time without progress after which the transfers end: the targets, or the metadata, may be stopping
@@ -32,7 +32,7 @@ func (b *Broker) TransferLeadership(ctx context.Context) {
 	}
 	b.log.Info("stopping: transferring leaderships")
 	say, cancel := context.WithTimeout(ctx, publishTimeout)
-	if err := b.session.PublishHandingOver(say); err != nil { // another broker may still place a replica here
+	if err := b.session.PublishHandingOver(say); err != nil { // on an error, another broker may still place a replica here
 		b.log.WithError(err).Warn("cannot notify the other brokers of the stop")
 	}
 	cancel()
@@ -42,7 +42,7 @@ func (b *Broker) TransferLeadership(ctx context.Context) {
 	defer stall.Stop()
 	least := math.MaxInt
 	_ = b.catalog.Await(ctx, func() bool {
-		left := 0 // the transfers that have been started, and are not done
+		left := 0 // transfers that were started and are not done
 		for _, p := range b.engine.Partitions() {
 			v := p.View()
 			if v.Leader != b.self || !leads(v) {
@@ -61,7 +61,7 @@ func (b *Broker) TransferLeadership(ctx context.Context) {
 	})
 }
 
-// transferTarget is another live in-sync member; a drained one only if there is no other.
+// transferTarget is another live in-sync member; a drained member only if there is no other.
 func (b *Broker) transferTarget(v *replica.View) (to ident.Node, ok bool) {
 	for _, m := range v.ISR {
 		if m.Node == b.self || !b.directory.Alive(m.Node) {
@@ -124,9 +124,9 @@ func (b *Broker) Close() error {
 	return err
 }
 
-// awaitStore waits for the store to stop permanently. Its machines can then no longer transfer leaderships, so the other
-// brokers are asked to treat this one as dead: they elect leaders and shrink the in-sync sets at once. The gateway forwards
-// to them until the process ends. If the metadata does not answer, the lease expires.
+// awaitStore waits for the store to stop permanently. Its machines can then no longer transfer leaderships, so this
+// broker asks the others to treat it as dead: they elect leaders and shrink the in-sync sets at once. The gateway
+// forwards to them until the process ends. If the metadata does not answer, the lease expires.
 func (b *Broker) awaitStore(ctx context.Context) {
 	select {
 	case <-ctx.Done():

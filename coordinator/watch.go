@@ -38,10 +38,10 @@ func (b *Broker) watch(ctx context.Context) {
 //  1. The catalog: all other steps read the new state there.
 //  2. The history: it compares the catalog with the state before this change.
 //  3. The notifications that read nothing now (watch delay, boot counters).
-//  4. The addresses of brokers: a machine that learns of a broker may send to it at once.
+//  4. The addresses of brokers: a machine may send to a broker as soon as it is notified of it.
 //  5. The registrations: a machine that receives a key whose leader is not registered would campaign.
 //  6. The partitions: replicas are opened, which the steps for topics and channels look up.
-//  7. The topics, then the trash: a topic that moves there is deleted first, and its replicas stay.
+//  7. The topics, then the trash: a topic that moves to the trash first appears as deleted, but its replicas stay.
 //  8. The channels: they exist in open replicas only.
 //  9. The sweep after a reset: it may only remove what none of the steps above has opened.
 //  10. The waiting goroutines: they see the effects of all other steps.
@@ -112,29 +112,29 @@ func (b *Broker) runRegistration(ctx context.Context) {
 	}
 }
 
-// watchDelay measures how long a change of this broker takes until the watch of the metadata returns it: all that a broker has
-// of the others is as old.
+// watchDelay measures how long a change of this broker takes until the watch of the metadata returns it: this broker's
+// copy of the metadata is as old.
 type watchDelay struct {
 	mu       sync.Mutex
 	seen     int64     // the newest revision that the watch has returned
-	awaited  int64     // the oldest own change that it has not; 0: none
+	awaited  int64     // the oldest own change that the watch has not returned; 0: none
 	since    time.Time // when the store had made it
 	measured time.Duration
 }
 
-// wrote notes an own change when the store has made it.
+// wrote records an own change after the store has applied it.
 func (d *watchDelay) wrote(revision int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case revision <= d.seen:
-		d.measured = 0 // the watch was faster than the answer
+		d.measured = 0 // the watch delivered the change before the answer arrived
 	case d.awaited == 0:
 		d.awaited, d.since = revision, time.Now()
 	}
 }
 
-// came notes a change from the watch.
+// came records a change delivered by the watch.
 func (d *watchDelay) came(revision int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,7 +144,7 @@ func (d *watchDelay) came(revision int64) {
 	}
 }
 
-// delay is the delay of the last own change, or the time that one has been awaited.
+// delay is the delay of the last own change, or how long the oldest has been waited for.
 func (d *watchDelay) delay() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

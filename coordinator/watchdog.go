@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	stalledEvery = 250 * time.Millisecond // between two checks that the disk and the core loops make progress
-	busyTimeout  = 500 * time.Millisecond // of the question to another broker whether it makes progress
+	stalledEvery = 250 * time.Millisecond // interval of the checks that the disk and the core loops make progress
+	busyTimeout  = 500 * time.Millisecond // timeout of the call that asks another broker whether it makes progress
 )
 
-// watchdog observes the broker's disk and core loops from outside of them.
+// watchdog observes the broker's disk and core loops from outside.
 type watchdog struct{ *Broker }
 
-// stall is the operation that has been under way for the longest time.
+// stall is the longest-running current operation.
 type stall struct {
 	stage string // for the log
 	busy  time.Duration
@@ -37,7 +37,8 @@ func (b watchdog) longest() stall {
 	return s
 }
 
-// stallLimit is the time of one operation after which others are to lead: twice T_isr, as for an overdue sync (EL-8).
+// stallLimit is the duration of one operation after which other brokers should lead: twice T_isr, as for an overdue
+// sync (EL-8).
 func (b watchdog) stallLimit() time.Duration {
 	return 2 * time.Duration(b.o.Replica.ISRMS) * time.Millisecond
 }
@@ -52,9 +53,9 @@ func (b watchdog) hangs(n ident.Node) bool {
 	return b.peers.HasFailed(n)
 }
 
-// runWatchdog lets others lead while a call to this broker's disk, or a pass of a core loop, neither succeeds nor fails: no
-// put is committed without it, and the registration of a process that answers does not expire. It takes no lock that a hung
-// disk or loop may hold.
+// runWatchdog makes other brokers lead while a call to this broker's disk, or a pass of a core loop, neither succeeds
+// nor fails. During that time no put is committed, and the registration does not expire because the process still
+// answers. It takes no lock that a hung disk or loop may hold.
 func (b watchdog) runWatchdog(ctx context.Context) {
 	noted, renounced := stall{}, int64(0)
 	concurrency.Every(ctx, stalledEvery, func() {
@@ -86,14 +87,14 @@ func (b watchdog) noteStall(noted stall) stall {
 	return now
 }
 
-// mustRenounce reports whether a leader here cannot commit and others can. Machines detect an overdue sync that others have
-// overtaken; this also covers idle leaders, and machines that are not stepped.
+// mustRenounce reports whether a leader here cannot commit and others can. Machines themselves detect that their sync
+// is overdue while other members are ahead. This check also covers idle leaders, and machines that are not stepped.
 func (b watchdog) mustRenounce(ctx context.Context) bool {
 	return b.anyReplica(func(v *replica.View) bool { return v.DiskStalled }) || b.stalled() && b.othersWork(ctx)
 }
 
-// othersWork reports whether a partition led here has its minimum of other in-sync members whose disks and loops work, as they
-// report. New leaders would not help brokers that share a hung disk.
+// othersWork reports whether a partition led here has its minimum of other in-sync members whose brokers report that
+// their disks and loops work. New leaders would not help brokers that share a hung disk.
 func (b watchdog) othersWork(ctx context.Context) bool {
 	able := map[ident.Node]*atomic.Bool{}
 	for _, p := range b.engine.Partitions() {

@@ -36,8 +36,9 @@ func (e *Etcd) Watch(ctx context.Context, prefix string) <-chan Change {
 	return out
 }
 
-// etcdWatch is one watch: it reads everything, follows from there, and reads everything again when etcd no longer has all
-// changes in between (compaction, lost leader). Started by Etcd.Watch, ends with its context or the store; owns the channel.
+// etcdWatch is one watch: it reads everything, follows the changes from there, and reads everything again when etcd no
+// longer has all changes in between (compaction, lost leader). Started by Etcd.Watch, ends with its context or the
+// store; owns the channel.
 type etcdWatch struct {
 	store  *Etcd
 	prefix string
@@ -59,9 +60,9 @@ func (w *etcdWatch) list(ctx context.Context) bool {
 	}
 }
 
-// follow sends the changes after w.rev, until etcd ends the watch (true: list again) or the context ends (false). After a
-// broken connection the client itself resumes at the right revision. With require-leader a member without a majority ends the
-// watch; otherwise it would be silent.
+// follow sends the changes after w.rev, until etcd ends the watch (true: list again) or the context ends (false). After
+// a broken connection the client itself resumes at the right revision. With require-leader a member without a majority
+// ends the watch; otherwise the watch would be silent.
 func (w *etcdWatch) follow(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -109,7 +110,8 @@ func (w *etcdWatch) send(ctx context.Context, c Change) bool {
 }
 
 const (
-	// keepAlivesPerTTL is the number of renewals in one TTL: a lost one and a change of etcd's leader do no harm.
+	// keepAlivesPerTTL is the number of renewals in one TTL: a lost renewal, or a change of etcd's leader, does no
+	// harm.
 	keepAlivesPerTTL = 4
 	// keepAliveRetry is the pause between attempts while etcd does not answer.
 	keepAliveRetry = 100 * time.Millisecond
@@ -152,8 +154,8 @@ func (e *Etcd) keepAlive(life context.Context, id clientv3.LeaseID, ttl time.Dur
 	}
 }
 
-// renewals use one stream for as long as possible: for each new one, an etcd with passwords computes a hash, which takes a
-// tenth of a second of processor time.
+// renewals use one stream for as long as possible: for each new stream, an etcd with passwords computes a hash, which
+// takes a tenth of a second of CPU time.
 type renewals struct {
 	lease  pb.LeaseClient
 	id     clientv3.LeaseID
@@ -162,8 +164,8 @@ type renewals struct {
 	end    context.CancelFunc
 }
 
-// renew renews the lease once, and returns its remaining seconds; 0: it is gone. After an error the next call uses another
-// stream.
+// renew renews the lease once, and returns its remaining seconds; 0: the lease is gone. After an error the next call
+// uses another stream.
 func (r *renewals) renew(ctx context.Context) (left int64, err error) {
 	if r.stream == nil {
 		if err := r.open(ctx); err != nil {

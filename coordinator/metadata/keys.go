@@ -42,17 +42,17 @@ func (k Keys) ParseInvitation(key string) (string, bool) {
 	return parseName[string](key, k.Invitations())
 }
 
-// Audit is the key of one audit record; names sort by time if they begin with it.
+// Audit is the key of one audit record; names that begin with a time sort by time.
 func (k Keys) Audit(name string) string { return k.Root() + "audit/" + name }
 
 // Tombstones is the prefix of all Tombstone keys.
 func (k Keys) Tombstones() string { return k.Audit("deleted-topics/") }
 
-// Tombstone is the key that marks a topic id as permanently deleted, also after a new topic has the name: a broker that was
-// away then removes its files.
+// Tombstone is the key that marks a topic id as permanently deleted, even after a new topic has taken the name, so that
+// a broker that was not running removes the files.
 func (k Keys) Tombstone(t ident.TopicID) string { return k.Tombstones() + t.String() }
 
-// ParseNode gives the node of a key made by Node.
+// ParseNode returns the node of a key made by Node.
 func (k Keys) ParseNode(key string) (ident.Node, bool) { return parseName[ident.Node](key, k.Nodes()) }
 
 // ParseLive returns the node of a key made by Live.
@@ -63,7 +63,7 @@ func (k Keys) ParseLive(key string) (ident.Node, bool) {
 // ParseTopic returns the name of a topic from its key.
 func (k Keys) ParseTopic(key string) (string, bool) { return parseName[string](key, k.Topics()) }
 
-// ParseChannel gives topic and channel of a key made by Channel.
+// ParseChannel returns topic and channel of a key made by Channel.
 func (k Keys) ParseChannel(key string) (ident.TopicID, string, bool) {
 	rest, ok := strings.CutPrefix(key, k.Root()+"channels/")
 	if !ok {
@@ -73,7 +73,7 @@ func (k Keys) ParseChannel(key string) (ident.TopicID, string, bool) {
 	return id, name, ok && name != ""
 }
 
-// ParsePartition gives the partition of a key made by Partition.
+// ParsePartition returns the partition of a key made by Partition.
 func (k Keys) ParsePartition(key string) (ident.Partition, bool) {
 	rest, ok := strings.CutPrefix(key, k.Partitions())
 	if !ok {
@@ -102,8 +102,8 @@ func cutTopicID(s string) (ident.TopicID, string, bool) {
 	return id, rest, id.UnmarshalText([]byte(head)) == nil
 }
 
-// TrashState is the value of the key of a topic that was deleted with a grace (version 1). The keys of its partitions and
-// channels stay: its replicas continue to replicate, and take no puts.
+// TrashState is the value of the key of a topic that was deleted with a grace (version 1). The keys of its partitions
+// and channels stay: its replicas continue to replicate, but accept no puts.
 type TrashState struct {
 	V     int        `json:"v"`
 	Name  string     `json:"name"`
@@ -136,7 +136,7 @@ func (k Keys) Trashes() string { return k.Root() + "trash/" }
 // Trash is the key of a topic that was deleted with a grace.
 func (k Keys) Trash(t ident.TopicID) string { return k.Trashes() + t.String() }
 
-// ParseTrash gives the topic of a key made by Trash.
+// ParseTrash returns the topic of a key made by Trash.
 func (k Keys) ParseTrash(key string) (ident.TopicID, bool) {
 	name, ok := strings.CutPrefix(key, k.Trashes())
 	if !ok {

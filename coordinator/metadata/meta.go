@@ -1,4 +1,4 @@
-// Package metadata has the cluster's metadata: the Store, on etcd, and the keys and values in it.
+// Package metadata defines the cluster's metadata: the Store on etcd, and its keys and values.
 //
 // The package makes no decisions. The state of a partition is one key, changed only by a compare-and-swap on its ModRevision.
 // A transaction whose answer was lost may still be applied later (ErrUnknown).
@@ -41,8 +41,8 @@ import (
 )
 
 var (
-	// ErrUnknown means that a transaction may have happened, may still happen, or never will: reading the old revision back
-	// proves nothing.
+	// ErrUnknown means that a transaction may have happened, may happen later, or may never happen. Reading the old
+	// revision back proves nothing.
 	ErrUnknown = errors.New("metadata: outcome of the transaction is unknown")
 	// ErrNotFound means that the key does not exist.
 	ErrNotFound = errors.New("metadata: no such key")
@@ -60,8 +60,8 @@ var (
 	ErrClosed = errors.New("metadata: store is closed")
 )
 
-// MaxTxn is the greatest number of compares, and of puts, in a transaction that every store takes: an external etcd refuses
-// more by default. The embedded one takes EmbeddedMaxTxn.
+// MaxTxn is the greatest number of compares, and of puts, in a transaction that every store accepts: an external etcd
+// refuses more by default. The embedded etcd accepts EmbeddedMaxTxn.
 const (
 	MaxTxn         = 128
 	EmbeddedMaxTxn = 2048
@@ -75,7 +75,8 @@ type Entry struct {
 	Lease       int64
 }
 
-// Compare is one condition of a transaction. For Create and Mod, 0 means that the key must not exist, -1 any revision.
+// Compare is one condition of a transaction. For Create and Mod, 0 means that the key must not exist, and -1 means any
+// revision.
 type Compare struct {
 	Key         string
 	Create, Mod int64
@@ -107,16 +108,16 @@ type Store interface {
 	GetAll(ctx context.Context, keys []string) ([]Entry, error)
 	// List reads all keys below prefix at one revision, sorted by key.
 	List(ctx context.Context, prefix string) ([]Entry, int64, error)
-	// Txn applies all puts if all compares hold, and reports whether they did (ok), and the revision of the store after it.
-	// ErrUnknown: it may have happened.
+	// Txn applies all puts if all compares hold, and returns whether they held (ok) and the revision of the store after
+	// it. ErrUnknown: it may have happened.
 	Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error)
 	// Watch sends a Reset change with the current state, then every later change below prefix. When ctx ends, it closes the
 	// channel.
 	Watch(ctx context.Context, prefix string) <-chan Change
-	// Lease grants a lease that this process renews until Revoke or Close. lost is closed when the store answers that it is
-	// gone.
+	// Lease grants a lease that this process renews until Revoke or Close. lost is closed when the store answers that
+	// the lease is gone.
 	Lease(ctx context.Context, ttlSeconds int64) (id int64, lost <-chan struct{}, err error)
-	// Revoke ends a lease, also of another process, and deletes its keys. It succeeds if the lease does not exist.
+	// Revoke ends a lease, even one of another process, and deletes its keys. It succeeds if the lease does not exist.
 	Revoke(ctx context.Context, id int64) error
 	// Close stops renewals and watches; leases expire.
 	Close() error
@@ -127,8 +128,8 @@ type Members interface {
 	// Remove permanently removes a broker's member, and succeeds if there is no such member. It fails if the other members would
 	// have no majority.
 	Remove(ctx context.Context, n ident.Node) error
-	// NotifyDeath reports that a broker's process is certainly dead. If its member led, the others can elect a leader before
-	// the election timeout.
+	// NotifyDeath reports that a broker's process is certainly dead. If its member was the leader, the others can elect
+	// a new one before the election timeout.
 	NotifyDeath(ctx context.Context, n ident.Node) error
 }
 
@@ -177,8 +178,8 @@ type PartitionState struct {
 	LeaderIncarnation ident.Incarnation `json:"leader_incarnation"`
 	Epoch             ident.Epoch       `json:"epoch"`
 	MinInSync         int               `json:"min_in_sync"`
-	Durability        Durability        `json:"durability"` // at the topic's creation; the topic's key has the current one
-	// Target lists the replicas that a move is to end with, preferred leader first; empty: there is no move.
+	Durability        Durability        `json:"durability"` // as of the topic's creation; the topic's key has the current value
+	// Target lists the replicas that a move should end with, preferred leader first; empty: no move is in progress.
 	Target []ident.Node `json:"target,omitempty"`
 	// Abandoned is the last epoch of the history that an operator gave up by an unclean recovery; 0: none. A replica may have
 	// the only copy of messages of that history.
@@ -209,16 +210,16 @@ type TopicState struct {
 	Paused            bool          `json:"paused,omitempty"`
 	Ordered           bool          `json:"ordered,omitempty"`
 	Deleted           bool          `json:"deleted,omitempty"`
-	// Trashed: the topic was deleted with a grace, and its id has, or had, a Trash key. Only the end of that key removes
-	// replicas.
+	// Trashed: the topic was deleted with a grace, and a Trash key exists, or existed, for its id. Replicas are removed
+	// only after that key is removed.
 	Trashed      bool         `json:"trashed,omitempty"`
 	DeletedAtMS  int64        `json:"deleted_at_ms,omitempty"`
 	FirstChannel string       `json:"first_channel,omitempty"`
 	Options      TopicOptions `json:"options,omitzero"`
 	// Owner is the user who created the topic and whose quota counts it; "": none.
 	Owner string `json:"owner,omitempty"`
-	// Growing is the number of partitions that the topic is about to have; 0: it does not grow. The new partitions have keys
-	// and leaders, but take no puts before they have all channels.
+	// Growing is the number of partitions that the topic is about to have; 0: it does not grow. The new partitions have
+	// keys and leaders, but accept no puts before they have all channels.
 	Growing int `json:"growing,omitempty"`
 
 	Revision int64 `json:"-"`
@@ -280,10 +281,10 @@ type NodeState struct {
 	RPCAddress       string     `json:"rpc_address"`
 	Zone             string     `json:"zone"`
 	Region           string     `json:"region"`
-	Version          string     `json:"version"`                    // of NSQ, which it speaks
+	Version          string     `json:"version"`                    // the version of NSQ that the broker speaks
 	Build            string     `json:"lockstep_version,omitempty"` // of the product
-	Lease            int64      `json:"lease,omitempty"`            // live/<n>: a peer may revoke it
-	Boot             int64      `json:"boot,omitempty"`             // nodes/<n>: signs of life counted, to notice a restored data path
+	Lease            int64      `json:"lease,omitempty"`            // in live/<n>: the lease, so that a peer may revoke it
+	Boot             int64      `json:"boot,omitempty"`             // in nodes/<n>: boot counter, to detect a restored data path
 	Disk             string     `json:"disk,omitempty"`             // id of the data path (coordinator/metadata/nodefile)
 	// Starts, in nodes/<n>, are the broker's latest starts.
 	Starts       []lifecycle.StartRecord `json:"starts,omitempty"`
@@ -295,7 +296,7 @@ type NodeState struct {
 	Leaving bool `json:"leaving,omitempty"`
 	// Drain, in nodes/<n>: an operator drains the broker, which stays a member.
 	Drain Drain `json:"drain,omitempty"`
-	// Level is the highest feature level that the broker's build has.
+	// Level is the highest feature level that the broker's build supports.
 	Level int `json:"feature_level,omitempty"`
 }
 
@@ -309,14 +310,14 @@ const (
 	DrainReplicas Drain = "replicas"
 )
 
-// Level is the feature level of this build. A change of a format or message that the builds before it cannot read raises it by
-// one, and is used only when the cluster's level has reached it.
+// Level is the feature level of this build. A change of a format or message that earlier builds cannot read raises the
+// level by one, and is used only when the cluster's level has reached it.
 const Level = 1
 
 // ClusterState is the value of the config key (version 1).
 type ClusterState struct {
 	V        int   `json:"v"`
-	Level    int   `json:"feature_level"` // all brokers have it; it never falls
+	Level    int   `json:"feature_level"` // all brokers support it; it never falls
 	Revision int64 `json:"-"`
 }
 
@@ -372,7 +373,7 @@ func DecodeClock(e Entry) (ClockState, error) {
 	return decode(e, func(s *ClockState) (*int, *int64) { return &s.V, &s.Revision })
 }
 
-// decode reads a value. fields returns where its version is, and where its revision is noted.
+// decode reads a value. fields returns pointers to its version and revision.
 func decode[S any](e Entry, fields func(*S) (version *int, revision *int64)) (s S, err error) {
 	version, revision := fields(&s)
 	*revision = e.Mod
@@ -385,6 +386,6 @@ func decode[S any](e Entry, fields func(*S) (version *int, revision *int64)) (s 
 	return s, nil
 }
 
-// Tombstoned reports whether a linearizable read of a topic's tombstone proves that the topic is permanently deleted: only a
-// tombstone that was found does. A key that is not there proves nothing, and a failed read proves nothing.
+// Tombstoned reports whether a linearizable read of a topic's tombstone proves that the topic is permanently deleted:
+// only a tombstone that was found is proof. An absent key and a failed read prove nothing.
 func Tombstoned(read error) bool { return read == nil }

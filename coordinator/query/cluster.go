@@ -17,8 +17,8 @@ import (
 
 const endsTimeout = 300 * time.Millisecond
 
-// Cluster is the answer to GET /v1/cluster. While there is no controller, it waits up to 1.5 s for one. It asks the leaders
-// for the ends of their partitions, which are unknown if no answer comes within 300 ms.
+// Cluster is the answer to GET /v1/cluster. While there is no controller, it waits up to 1.5 s for one. It queries the
+// leaders for the ends of their partitions; ends without an answer within 300 ms are unknown.
 func (d *Directory) Cluster() api.ClusterView {
 	ctx, cancel := context.WithTimeout(d.o.Context, lookupWait)
 	_ = d.o.Catalog.Await(ctx, func() bool { return d.o.Catalog.Controller() != "" }) // else it is shown as ""
@@ -26,12 +26,12 @@ func (d *Directory) Cluster() api.ClusterView {
 	return d.view(d.topicViews(d.collectEnds()))
 }
 
-// View is Cluster without waiting and without asking other brokers: the ends are 0, and damaged places are this broker's. The
-// topics are shared, and the caller must not change them: they are rebuilt only after a change, because an open console reads
-// them every second.
+// View is Cluster without waiting and without querying other brokers: the ends are 0, and only this broker's damaged
+// ranges are listed. The topics are shared, so the caller must not change them. They are rebuilt only after a change,
+// because an open console reads them every second.
 func (d *Directory) View() api.ClusterView {
 	own := d.own()
-	if len(own.damaged) > 0 || d.o.Unheard() > 0 { // without the metadata, leaders change unnoticed
+	if len(own.damaged) > 0 || d.o.Unheard() > 0 { // without contact to the metadata, leaders may change unnoticed
 		return d.view(d.topicViews(own))
 	}
 	return d.view(d.unchanged())
@@ -62,7 +62,7 @@ func (d *Directory) own() reports {
 	return own
 }
 
-// Members is View without topics and counters: its time does not depend on the number of topics.
+// Members is View without topics and counters: the time that it takes does not depend on the number of topics.
 func (d *Directory) Members() api.ClusterView {
 	v := api.ClusterView{
 		Cluster: d.o.Cluster, Controller: d.o.Catalog.Controller(), Self: d.o.Self.Name, Level: d.o.Catalog.Cluster().Level,
@@ -154,7 +154,7 @@ type reports struct {
 	damaged map[ident.Partition][]api.DamageView
 }
 
-// collectEnds asks all live brokers at once, and omits those that do not answer in time.
+// collectEnds queries all live brokers concurrently, and omits those that do not answer in time.
 func (d *Directory) collectEnds() reports {
 	ctx, cancel := context.WithTimeout(d.o.Context, endsTimeout)
 	defer cancel()
@@ -187,7 +187,7 @@ func (d *Directory) collectEnds() reports {
 	return out
 }
 
-// Damage lists the damaged places of the replicas here.
+// Damage lists the damaged ranges of the replicas here.
 func (d *Directory) Damage() (out []api.PlacedDamage) {
 	for _, place := range d.inspector.damaged() {
 		if name, ok := d.o.Catalog.Name(place.Partition.Topic); ok {

@@ -12,7 +12,7 @@ import (
 
 const (
 	digestBatches = 10_000  // in one answer
-	digestBytes   = 4 << 20 // of the log, read at once
+	digestBytes   = 4 << 20 // how much of the log is read at once
 )
 
 // Digest reads the checksums of a replica's batches (api.Inspector). Errors wrap outcome.ErrTopicNotFound.
@@ -42,7 +42,7 @@ func (i *Inspector) Digest(req api.DigestRequest) (api.Digest, error) {
 	return d, nil
 }
 
-// addBatches adds batches up to the committed end; false if there was none.
+// addBatches adds batches up to the committed end; false if no batch was added.
 func addBatches(d *api.Digest, batches []queue.Batch) (some bool) {
 	for _, x := range batches {
 		if int64(x.End.Offset) > d.Committed || len(d.Batches) >= digestBatches {

@@ -23,10 +23,10 @@ import (
 // lookupWait bounds how long Lookup waits while a partition has no leader, and Cluster while there is no controller.
 const lookupWait = 1500 * time.Millisecond
 
-// Options are all required.
+// Options: all fields are required.
 type Options struct {
 	Cluster string
-	Self    metadata.NodeState // this broker as it is registered
+	Self    metadata.NodeState // this broker's registration
 	Engine  *engine.Engine
 	Catalog *catalog.Catalog
 	Store   *store.Store
@@ -34,14 +34,15 @@ type Options struct {
 	Caller  calls.Caller
 	// LowSpace reports whether a broker is below its disk reserve.
 	LowSpace func(ident.Node) bool
-	// Hangs reports whether a broker reported that its disk or a core loop does not make progress, or its store failed.
+	// Hangs reports whether a broker has reported that its disk or a core loop makes no progress, or that its store has
+	// failed.
 	Hangs func(ident.Node) bool
 	// Unanswered reports whether a broker's address neither answers nor refuses connections.
 	Unanswered func(ident.Node) bool
-	// Unheard is how long the metadata has not answered; 0 if it does.
+	// Unheard is how long the metadata has not answered; 0 while it answers.
 	Unheard func() time.Duration
 	// Context ends with the broker.
-	Context context.Context //nolint:containedctx // bounds the calls of methods that take none
+	Context context.Context //nolint:containedctx // used for calls by methods without a context parameter
 }
 
 // Directory describes the cluster.
@@ -51,8 +52,8 @@ type Directory struct {
 	hidden    *hiddenNodes
 	topics    struct {
 		sync.Mutex
-		views []api.TopicView // without damage and ends; nil = none are kept
-		until <-chan struct{} // closed when they are no longer true
+		views []api.TopicView // cached topic views without damage and ends; nil = nothing cached
+		until <-chan struct{} // closed when the cached views are outdated
 	}
 }
 
@@ -63,8 +64,8 @@ func New(o Options) (*Directory, *Inspector) {
 	return d, d.inspector
 }
 
-// Leader is the leader of a partition in the metadata or, in a later epoch, the one that the replica here follows; false while
-// that incarnation is not live.
+// Leader is the leader of a partition according to the metadata or, if its epoch is later, the leader that the replica
+// here follows; false while that incarnation is not live.
 func (d *Directory) Leader(p ident.Partition) (catalog.Leadership, bool) {
 	s, ok := d.o.Catalog.Partition(p)
 	if !ok {
@@ -78,8 +79,8 @@ func (d *Directory) Leader(p ident.Partition) (catalog.Leadership, bool) {
 	return l, live && r.Incarnation == s.LeaderIncarnation
 }
 
-// followed is the leader that the replica here follows in a later epoch than the known one: the watch lags while this broker
-// does not reach the store, although it reaches the leader.
+// followed is the leader that the replica here follows, if its epoch is later than the known one. That happens when the
+// watch lags because this broker does not reach the store, although it reaches the leader.
 func (d *Directory) followed(id ident.Partition, known ident.Epoch) (catalog.Leadership, bool) {
 	p, ok := d.o.Engine.Partition(id)
 	if !ok {
@@ -96,7 +97,7 @@ func (d *Directory) followed(id ident.Partition, known ident.Epoch) (catalog.Lea
 // Lookup returns a topic's channels, and for each partition its leader and a live in-sync follower, so that a consumer is
 // connected to a survivor when the leader dies. It waits up to 1.5 s while a partition has no leader.
 func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.Producer, error) {
-	t, ok := d.awaitLeaders(ctx, topic) // followers are returned for partitions without one
+	t, ok := d.awaitLeaders(ctx, topic) // for partitions without a leader, followers are returned
 	if !ok {
 		return nil, nil, outcome.ErrTopicNotFound
 	}
@@ -118,7 +119,7 @@ func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.P
 
 // Leaders lists the brokers that lead the partitions of a topic (api.Directory).
 func (d *Directory) Leaders(ctx context.Context, topic string) ([]api.PartitionLeader, error) {
-	t, ok := d.awaitLeaders(ctx, topic) // partitions without one are omitted
+	t, ok := d.awaitLeaders(ctx, topic) // partitions without a leader are omitted
 	if !ok {
 		return nil, outcome.ErrTopicNotFound
 	}
@@ -141,7 +142,7 @@ func (d *Directory) awaitLeaders(ctx context.Context, topic string) (metadata.To
 	defer cancel()
 	t, ok := d.o.Catalog.Topic(topic)
 	if ok {
-		_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // the caller returns what there is
+		_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // on a timeout the caller returns the leaders that exist
 	}
 	return t, ok
 }

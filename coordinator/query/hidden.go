@@ -14,7 +14,7 @@ import (
 const (
 	maxHidden   = 10_000      // entries; beyond that all of them are dropped
 	maxNode     = 260         // bytes of a node's address: the longest DNS name with a port
-	hideTimeout = time.Second // of the calls that notify the others
+	hideTimeout = time.Second // timeout of the calls that notify the other brokers
 )
 
 // hiddenNodes are the nodes that an operator hid from lookups of a topic for a while. They are only in memory; the brokers
@@ -27,7 +27,7 @@ type hiddenNodes struct {
 
 type hiddenNode struct{ topic, node string }
 
-// hiddenFor is how long a node that is tombstoned is hidden from lookups.
+// hiddenFor is how long a tombstoned node is hidden from lookups.
 const hiddenFor = 45 * time.Second
 
 func newHiddenNodes(lifetime time.Duration) *hiddenNodes {
@@ -49,15 +49,15 @@ func (h *hiddenNodes) hides(topic, node string) bool {
 	return time.Now().Before(h.until[hiddenNode{topic, node}])
 }
 
-// Tombstone hides a node from Lookup of a topic for a while (api.Directory), on every broker that answers. The node itself
-// must be notified: nsqadmin's next request asks it to delete its own copy of the topic, which here would be the whole
-// cluster's topic.
+// Tombstone hides a node from Lookup of a topic for a while (api.Directory), on every broker that answers. The node
+// itself must be notified: nsqadmin's next request tells the node to delete its own copy of the topic, which in
+// Lockstep would delete the topic of the whole cluster.
 func (d *Directory) Tombstone(topic, node string) error {
 	if len(node) > maxNode {
 		return fmt.Errorf("%w: node has %d bytes, at most %d", outcome.ErrInvalid, len(node), maxNode)
 	}
 	if _, ok := d.o.Catalog.Topic(topic); !ok {
-		return nil // nothing to hide; tools ask every nsqlookupd of their list
+		return nil // nothing to hide; tools send the request to every nsqlookupd on their list
 	}
 	d.hidden.add(topic, node)
 	ctx, cancel := context.WithTimeout(context.Background(), hideTimeout)

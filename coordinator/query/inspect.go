@@ -12,7 +12,8 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Inspector reads the replicas on this broker, and messages of others'. It implements api.Inspector and api.Stats.
+// Inspector reads the replicas on this broker, and messages of replicas on other brokers. It implements api.Inspector
+// and api.Stats.
 type Inspector struct {
 	o         *Options
 	directory *Directory
@@ -42,8 +43,8 @@ func (i *Inspector) Busy() calls.BusyReply {
 	return calls.BusyReply{Milliseconds: max(i.o.Store.Busy(), slices.Max(i.o.Engine.Busy())).Milliseconds()}
 }
 
-// replicaOf finds the replica of a topic's partition here; p is nil if there is none. known is false if the topic is
-// unknown.
+// replicaOf finds the replica of a topic's partition here; p is nil if there is none. known is false if the topic does
+// not exist in the catalog.
 func (i *Inspector) replicaOf(topic string, partition uint16) (p *engine.Partition, known bool) {
 	t, ok := i.o.Catalog.Topic(topic)
 	if !ok {
@@ -65,7 +66,7 @@ func (i *Inspector) counters() api.CounterTotals {
 	return t
 }
 
-// Ends are the ends of the partitions led here, and the damaged places of all replicas (calls.Ends).
+// Ends are the ends of the partitions led here, and the damaged ranges of all replicas (calls.Ends).
 func (i *Inspector) Ends() calls.EndsReply {
 	r := calls.EndsReply{Damaged: i.damaged()}
 	for _, p := range i.o.Engine.Partitions() {
@@ -94,8 +95,8 @@ func (i *Inspector) damaged() (out []calls.DamagedPlace) {
 	return out
 }
 
-// sequences are the messages of a damaged place by the commit log; 0, 0 if it does not have them. A channel that seeks the end
-// has passed the place.
+// sequences returns the messages of a damaged range according to the commit log; 0, 0 if they are not in it. A channel
+// that seeks to the end has passed the range.
 func sequences(p *engine.Partition, d queue.Damage) (first, end ident.Sequence) {
 	from, ok := p.Store().Index().AtOffset(d.From)
 	to, ok2 := p.Store().Index().AtOffset(d.To - 1)

@@ -77,7 +77,7 @@ func (i *Inspector) Replication() Replication {
 	}
 	i.o.Engine.Followers(slices.DeleteFunc(slices.Clone(all), caughtUp), followersWait)
 	for _, p := range all {
-		if p.Leading() && !p.Trashed() { // a new topic may have its name, and thereby its series
+		if p.Leading() && !p.Trashed() { // a new topic may have the same name, and therefore the same series
 			r.add(i.o.Self.Name, p, i.o.Peers.Up)
 		}
 	}

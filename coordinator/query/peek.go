@@ -26,9 +26,9 @@ const (
 	peekWait     = 5 * time.Second // for another broker
 )
 
-// Peek reads messages of a replica, and changes no channel (api.Inspector). If the request names no broker, and this one has
-// no replica, it asks a broker that has one. Errors wrap ErrTopicNotFound, ErrBrokerNotFound, ErrInvalid and
-// outcome.ErrUnavailable.
+// Peek reads messages of a replica, and changes no channel (api.Inspector). If the request names no broker and this
+// broker has no replica, it forwards the request to a broker that has one. Errors wrap ErrTopicNotFound,
+// ErrBrokerNotFound, ErrInvalid and outcome.ErrUnavailable.
 func (i *Inspector) Peek(ctx context.Context, req api.PeekRequest) (api.Peeked, error) {
 	p, known := i.replicaOf(req.Topic, req.Partition)
 	switch {
@@ -44,7 +44,7 @@ func (i *Inspector) Peek(ctx context.Context, req api.PeekRequest) (api.Peeked, 
 	return i.ask(ctx, req.Node, req)
 }
 
-// peekElsewhere asks the brokers that have a replica, the leader first.
+// peekElsewhere queries the brokers that have a replica, the leader first.
 func (i *Inspector) peekElsewhere(ctx context.Context, req api.PeekRequest) (api.Peeked, error) {
 	t, ok := i.o.Catalog.Topic(req.Topic)
 	if !ok || int(req.Partition) >= t.Partitions {
@@ -90,7 +90,7 @@ func (i *Inspector) PeekHere(req api.PeekRequest) (api.Peeked, error) {
 		return out, err
 	}
 	limit, size := min(max(req.Limit, 0), peekMessages), 0
-	if from < out.Start && limit > 0 { // retention removes the place of a deferred message, and keeps the message
+	if from < out.Start && limit > 0 { // retention may have removed a deferred message's original position, but kept the message
 		read, err := p.Queue().Read(from, 1, nil)
 		if err == nil && len(read) == 1 && read[0].Seq == from {
 			size += len(read[0].Body)
@@ -114,8 +114,8 @@ func (i *Inspector) PeekHere(req api.PeekRequest) (api.Peeked, error) {
 	return out, nil
 }
 
-// markBefore identifies the log up to the message before seq (api.Peeked): the place and the checksum of its batch, which
-// covers all batches before it. The index has them: no message is read.
+// markBefore identifies the log up to the message before seq (api.Peeked): the position and the checksum of its batch,
+// which covers all batches before it. The index has them: no message is read.
 func markBefore(p *engine.Partition, seq, end ident.Sequence) string {
 	if seq == 0 || seq > end {
 		return ""
@@ -127,8 +127,8 @@ func markBefore(p *engine.Partition, seq, end ident.Sequence) string {
 	return fmt.Sprintf("%x-%08x", int64(r.Offset), r.CRC)
 }
 
-// peekFrom finds the first message to read. A sequence beyond the end is valid: a reader that has all messages asks for the
-// next one, perhaps at a replica that is behind.
+// peekFrom finds the first message to read. A sequence beyond the end is valid: a reader that has all messages requests
+// the next one, perhaps from a replica that lags.
 func peekFrom(p *engine.Partition, from string, of api.Peeked) (ident.Sequence, error) {
 	if _, err := nsqd.CheckStart(from); err != nil {
 		return 0, err

@@ -15,7 +15,7 @@ import (
 // leadershipSeed makes the hashes of leaderships comparable within this process.
 var leadershipSeed = maphash.MakeSeed()
 
-// led names one leadership of a partition.
+// led identifies one leadership of a partition.
 type led struct {
 	number uint16
 	epoch  uint64
@@ -68,9 +68,9 @@ func add(to *api.ChannelSample, c api.ChannelStats, lag time.Duration) {
 	to.Lag = max(to.Lag, lag)
 }
 
-// lag is the age of the oldest message that a channel has neither finished nor deferred, by the index of the log, without
-// reading a message. A message that came back (a requeue, a timeout, a consumer that left) is deferred from then on; while it
-// is in flight again, the time since its delivery counts.
+// lag is the age of the oldest message that a channel has neither finished nor deferred, by the index of the log,
+// without reading a message. A message that was returned (by a requeue, a timeout, or a consumer that left) counts as
+// deferred from then on; while it is in flight again, the time since its delivery counts.
 func (i *Inspector) lag(p *engine.Partition, c api.ChannelStats, now time.Time) time.Duration {
 	if !c.Lags {
 		return c.Held

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Led returns the statistics of the partitions led here, added up by topic.
+// Led returns the statistics of the partitions led here, summed by topic.
 func (i *Inspector) Led(topic, channel string, clients bool) []api.TopicStats {
 	byName := map[string]*api.TopicStats{}
 	for _, p := range i.o.Engine.Partitions() {
@@ -108,9 +108,9 @@ func addLatency(sum *api.E2ELatency, part api.E2ELatency) {
 	sum.Count, sum.Percentiles = count, joined
 }
 
-// Topics is Led for tools that add brokers up, such as nsqadmin (api.Stats): a client appears once, at the broker that it is
-// connected to. If that leads no partition of the topic, it does not report the topic. The leaders then report the client,
-// each with the counts of its own partitions: their sum is right.
+// Topics is Led for tools that sum over brokers, such as nsqadmin (api.Stats): a client appears once, at the broker
+// that it is connected to. If that broker leads no partition of the topic, it does not report the topic. Then each
+// leader reports the client with the counts of its own partitions, and the sum is correct.
 func (i *Inspector) Topics(topic, channel string, clients bool) []api.TopicStats {
 	topics := i.Led(topic, channel, true)
 	for n := range topics {
@@ -139,7 +139,7 @@ func (i *Inspector) leaders(topic string) (all []ident.Node) {
 	return all
 }
 
-// once removes the clients that another of the brokers reports.
+// once removes the clients that are reported by another one of these brokers.
 func once(ch *api.ChannelStats, leaders []ident.Node) {
 	all := len(ch.Clients)
 	ch.Clients = slices.DeleteFunc(ch.Clients, func(c api.ClientStats) bool { return c.Relayed && slices.Contains(leaders, c.Edge) })

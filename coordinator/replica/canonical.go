@@ -9,7 +9,7 @@ import (
 )
 
 // Canonical appends everything that the machine's behaviour depends on, apart from its options, index and register: two
-// machines with equal bytes there behave alike from then on. Tokens, counters and what only the view shows are left
+// machines with equal bytes behave alike from then on. Tokens, counters and values that only the view shows are left
 // out. Moments become ages, and all ages beyond the deadline that is compared with them are equal.
 func (m *Machine) Canonical(b []byte) []byte {
 	c := form{CanonicalWriter: dedupe.CanonicalWriter{B: b, NowMS: m.nowMS}, o: &m.o}
@@ -41,7 +41,8 @@ func (m *Machine) Canonical(b []byte) []byte {
 	return c.B
 }
 
-// maxElectionSlots bounds what headStartMS counts: members that go first, missing replies, and the place in the ISR.
+// maxElectionSlots bounds the sum in headStartMS: members with precedence, missing replies, and the position in the
+// ISR.
 const maxElectionSlots = 32
 
 type form struct {

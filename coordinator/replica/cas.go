@@ -8,11 +8,12 @@ import (
 )
 
 // proposal is one compare-and-swap on the partition's key (ID-1, AC-5), outstanding (Machine.cas) until its answer
-// comes. Without one it is unresolved until the key's revision has moved past the one it compares: it may still land.
+// comes. If the answer is lost it is unresolved, because it may still land, until the key's revision has moved past the
+// revision that it compares.
 type proposal struct {
 	token    uint64
 	kind     casKind
-	state    metadata.PartitionState // what is to be put; Revision is the one it compares
+	state    metadata.PartitionState // the new value; Revision is the revision that it compares
 	replaces []ident.Member          // the ISR at the time of the proposal
 }
 
@@ -26,7 +27,7 @@ const (
 )
 
 // reconfigure proposes the next state of the partition's key, if one is due and no proposal is outstanding: a transfer
-// of the leadership, a better ISR, or, to resolve a proposal whose answer was lost, the current state again.
+// of the leadership, a better ISR, or the current state again, in order to resolve a proposal whose answer was lost.
 func (m *Machine) reconfigure() {
 	l := m.lead
 	if m.cas != nil || !l.open || !l.review || m.nowMS < l.retryMS {
@@ -45,14 +46,15 @@ func (m *Machine) reconfigure() {
 	m.proposeCAS(casISR, s, nil, nil)
 }
 
-// proposeCAS asks the loop for one transaction. From now on the proposed ISR counts in the maximal ISR.
+// proposeCAS requests one transaction from the loop. From now on the proposed ISR is part of the maximal ISR.
 func (m *Machine) proposeCAS(kind casKind, s metadata.PartitionState, gone, target *Peer) {
 	m.requestToken++
 	m.cas = &proposal{token: m.requestToken, kind: kind, state: s, replaces: m.state.ISR}
 	m.out.CAS = &CAS{Token: m.requestToken, State: s.Clone(), LeaderGone: gone, TransferTarget: target}
 }
 
-// handleCAS takes the answer. A proposal counts until the key's revision has moved past the one it compared.
+// handleCAS processes the answer. A proposal counts until the key's revision has moved past the revision that it
+// compared.
 func (m *Machine) handleCAS(ev CASDone) {
 	p := m.cas
 	if p == nil || p.token != ev.Token {
@@ -89,15 +91,15 @@ func (m *Machine) countISR(p *proposal) {
 	}
 }
 
-// addUnresolved keeps a proposal that may still land. An equal one is kept once: the leader repeats it for as long as
-// the metadata store does not answer, and a repetition adds no members.
+// addUnresolved keeps a proposal that may still land. Equal proposals are kept once: the leader repeats a proposal for
+// as long as the metadata store does not answer, and a repetition adds no members.
 func (l *leadership) addUnresolved(p *proposal) {
 	if !slices.ContainsFunc(l.unresolved, p.equal) {
 		l.unresolved = append(l.unresolved, *p)
 	}
 }
 
-// equal reports whether another proposal puts the same value in place of the same revision.
+// equal reports whether another proposal replaces the same revision with the same value.
 func (p *proposal) equal(q proposal) bool {
 	a, b := &p.state, &q.state
 	return p.kind == q.kind && a.Revision == b.Revision && a.Epoch == b.Epoch && a.Leader == b.Leader &&
@@ -109,7 +111,7 @@ func (l *leadership) resolve(revision int64) {
 	l.unresolved = slices.DeleteFunc(l.unresolved, func(p proposal) bool { return p.state.Revision < revision })
 }
 
-// requireMaximalISR requires the members of the key's ISR, and those of every proposal that may still land.
+// requireMaximalISR requires the members of the key's ISR, and the members of every proposal that may still land.
 func (m *Machine) requireMaximalISR(c *commitment) {
 	m.requireISR(c, m.state.ISR)
 	if m.cas != nil && m.cas.state.Revision == m.state.Revision {
@@ -120,7 +122,7 @@ func (m *Machine) requireMaximalISR(c *commitment) {
 	}
 }
 
-// requireISR requires the members of one ISR except this machine, with which the commitment began.
+// requireISR requires the members of one ISR except this machine, whose ack the commitment begins with.
 func (m *Machine) requireISR(c *commitment, isr []ident.Member) {
 	for _, x := range isr {
 		if c.blocked {

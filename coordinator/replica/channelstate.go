@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// snapshotBytes is what deltas may take, unless the last snapshot was larger, before the store is given a snapshot:
-	// it keeps all versions since the snapshot in memory, and writes them at each checkpoint.
+	// snapshotBytes is the size of deltas from which the store is given a snapshot (or the last snapshot's size, if
+	// larger). The store keeps all versions since the snapshot in memory, and writes them at each checkpoint.
 	snapshotBytes = 4 << 10
-	// deltaOverhead is what a delta takes besides its bytes.
+	// deltaOverhead is the memory that a delta takes in addition to its bytes.
 	deltaOverhead = 64
 	// snapshotRetries times RetryMS is the longest wait for an acknowledgement before another snapshot is sent.
 	snapshotRetries = 16
@@ -21,7 +21,7 @@ type version struct {
 	n     uint64
 }
 
-// in returns n if the version is of epoch e, else 0: versions of other epochs say nothing.
+// in returns n if the version belongs to epoch e, otherwise 0: versions of other epochs are not comparable.
 func (v version) in(e ident.Epoch) uint64 {
 	if v.epoch == e {
 		return v.n
@@ -53,7 +53,7 @@ func (m *Machine) writeState(c queue.StateVersion) {
 	m.write(queue.Write{Kind: queue.WriteState, Epoch: c.Epoch, State: c})
 }
 
-// Replay brings a register to the state that a store has kept: its snapshots and deltas, oldest first.
+// Replay restores a register to the state that a store has kept: its snapshots and deltas, oldest first.
 func Replay(r register, versions []queue.StateVersion) {
 	for _, c := range versions {
 		if c.Full {
@@ -65,7 +65,7 @@ func Replay(r register, versions []queue.StateVersion) {
 }
 
 // stateFrom applies a leader's version: a snapshot if it is newer, a delta directly on top of its predecessor (CH-1).
-// Over a gap the follower asks for a snapshot (CH-2).
+// If there is a gap, the follower requests a snapshot (CH-2).
 func (m *Machine) stateFrom(msg *Message) {
 	c, have := msg.State, m.channels.version
 	newer := c.Epoch > have.epoch || c.Epoch == have.epoch && c.N > have.n
@@ -85,7 +85,8 @@ func (m *Machine) stateFrom(msg *Message) {
 	}
 }
 
-// change takes a delta of the channels led here: one version, for every follower that was sent the one before it.
+// change issues a delta of the channels led here as one version, and sends it to every follower that was sent the
+// previous version.
 func (m *Machine) change(ev Change) {
 	l := m.lead
 	if l == nil || m.role != Leader {
@@ -114,13 +115,14 @@ func (m *Machine) sendSnapshot(f *progress) {
 	m.sendState(f, queue.StateVersion{Epoch: l.epoch, N: l.stateIssued, Full: true, Delta: m.register.Snapshot()})
 }
 
-// sendState sends one version, and the committed end with it: most followers then need no other message for that.
+// sendState sends one version together with the committed end, so that most followers need no separate message for
+// that.
 func (m *Machine) sendState(f *progress, c queue.StateVersion) {
 	f.committedSent = m.committed.Offset
 	m.send(f.node, Message{Kind: MsgChannelState, Epoch: m.lead.epoch, To: f.ack.store, Committed: m.committed, State: c})
 }
 
-// commitState completes the changes up to version n, which all of the maximal ISR holds durably.
+// commitState completes the changes up to version n, which every member of the maximal ISR holds durably.
 func (m *Machine) commitState(n uint64) {
 	l := m.lead
 	l.stateCommitted = max(l.stateCommitted, n)

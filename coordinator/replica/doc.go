@@ -3,11 +3,11 @@
 // real disks and sockets, the simulator (internal/test/verify/sim) and the model (internal/test/verify/model) with
 // their own.
 //
-// It does not place replicas (coordinator/controller/plan), does not talk to the metadata store, but asks for a
-// compare-and-swap, and has no concept of topic names, channels or clients.
+// It does not place replicas (coordinator/controller/plan), does not talk to the metadata store but requests
+// compare-and-swaps, and has no concept of topic names, channels or clients.
 //
-// DESIGN.md beside this file has the words and the rules by their numbers (AC-4, RB-6, …), and testdata/*.txt shows
-// each rule in a script.
+// DESIGN.md next to this file defines the terms and the numbered rules (AC-4, RB-6, …), and testdata/*.txt shows each
+// rule in a script.
 //
 // # The replicated write
 //

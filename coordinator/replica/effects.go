@@ -10,10 +10,10 @@ import (
 )
 
 // Effects is the output of Step. The loop carries the fields out in their order. Send may leave before Write is
-// durable: a message that depends on durability is emitted for the Synced event of the Token concerned.
+// durable: a message that depends on durability is emitted with the Synced event of its Token.
 type Effects struct {
 	Write []queue.Write
-	Token uint64 // of Write; 0: there is nothing to write
+	Token uint64 // identifies Write; 0: nothing to write
 	Send  []Envelope
 	Read  []ReadRequest
 	CAS   *CAS
@@ -33,14 +33,14 @@ type ReadRequest struct {
 	Max   int
 }
 
-// CAS asks for one transaction: put State on the partition's key if the key's ModRevision is State.Revision and this
+// CAS requests one transaction: write State to the partition's key if the key's ModRevision is State.Revision and this
 // node is still registered under its incarnation. With LeaderGone, the registration of that node must also have another
-// incarnation, be absent, or say that the leadership is to be taken from it. A machine has at most one outstanding.
+// incarnation, be absent, or state that the leadership may be taken from it. A machine has at most one CAS outstanding.
 type CAS struct {
 	Token          uint64
 	State          metadata.PartitionState
 	LeaderGone     *Peer // the leader to be replaced: Node and Incarnation
-	TransferTarget *Peer // the new leader, which must be registered so; nil: this node
+	TransferTarget *Peer // the new leader, which must be registered under this incarnation; nil: this node
 }
 
 type (
@@ -52,7 +52,7 @@ type (
 	Completer = outcome.Completer
 )
 
-// The outcomes that a machine gives. Package outcome says what each means.
+// The outcomes that a machine gives. Package outcome documents each.
 const (
 	Committed         = outcome.Committed
 	Duplicate         = outcome.Duplicate
@@ -72,10 +72,10 @@ var (
 	// ErrOtherHistory: the leader's log conflicts with this one below the committed end. That happens after an unclean
 	// recovery. The replica keeps its bytes and stays out of the ISR until an operator removes it.
 	ErrOtherHistory = errors.New("replica: the leader has another log below the committed end; nothing was cut, compare the replicas before one of them is removed")
-	// ErrAbandoned: the log has messages of a history that an operator has gone on without (an unclean recovery), and
-	// the leader's log lacks them. The replica keeps its bytes and stays out of the ISR until an operator gives it up.
+	// ErrAbandoned: the log has messages of a history that an operator abandoned by an unclean recovery, and the
+	// leader's log lacks them. The replica keeps its bytes and stays out of the ISR until an operator discards it.
 	ErrAbandoned = errors.New("replica: an unclean recovery continued without messages that are here; nothing was cut: save them (nsqctl peek --node --uncommitted), then give the replica up (nsqctl recover topic --discard)")
-	// ErrBrokenChain: a batch does not carry the checksum of the one before it. The rest of its message is dropped.
+	// ErrBrokenChain: a batch does not carry the checksum of the previous batch. The rest of its message is dropped.
 	ErrBrokenChain = errors.New("replica: a batch does not join the one before it; it was not written")
 	// ErrAckBeyondEnd: a follower acknowledges more than the leader has. The acknowledgement does not count.
 	ErrAckBeyondEnd = errors.New("replica: acknowledgement beyond the end of the log; it does not count")

@@ -6,9 +6,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// campaign is a replica's way from a leader that is gone to its own proposal (EL-2). The candidate asks the other ISR
-// members where their logs end. If some log ends later it waits, so that the others come first. That order saves
-// truncations; safety does not depend on it, because every ISR member holds everything that is committed.
+// campaign is the phase between the loss of the leader and the replica's own proposal (EL-2). The candidate asks the
+// other ISR members where their logs end. If some log ends later it waits, so that those members come first. That order
+// saves truncations; safety does not depend on it, because every ISR member holds everything that is committed.
 type campaign struct {
 	startMS    int64
 	asked      []ident.Node
@@ -23,7 +23,7 @@ type logTip struct {
 	end   ident.Offset
 }
 
-// before orders candidates: the later epoch, then the longer log, then the name.
+// before orders candidates: by the later epoch, then the longer log, then the name.
 func (a logTip) before(b logTip) bool {
 	switch {
 	case a.epoch != b.epoch:
@@ -44,7 +44,7 @@ func (m *Machine) leaderGone() bool {
 	return n.known && n.incarnation != m.state.LeaderIncarnation
 }
 
-// campaignStep drives the election. The metadata store's transaction decides it, no vote of another member.
+// campaignStep drives the election. The metadata store's transaction decides it; other members do not vote.
 func (m *Machine) campaignStep() {
 	if !m.leaderGone() || !m.registered() || !m.isMember() { // only a registered member stands (EL-1)
 		if m.campaign != nil && m.role == Candidate {
@@ -96,7 +96,7 @@ func (m *Machine) handleProbeReply(from Peer, msg *Message) {
 }
 
 // headStartMS is how long this candidate waits: one election time for each reply that ranks before its own log. While
-// replies are missing it adds one, and one for each place in the ISR, so that isolated candidates do not collide.
+// replies are missing it adds one, plus one for each position in the ISR, so that isolated candidates do not collide.
 func (m *Machine) headStartMS() int64 {
 	c := m.campaign
 	mine := logTip{node: m.self.Node, epoch: m.log.lastEpoch(), end: m.log.durable.end.Offset}

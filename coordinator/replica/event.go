@@ -16,7 +16,7 @@ type (
 		Puts   []Put
 		TimeNS int64 // wall clock for the batches' time stamps; safety never depends on it
 	}
-	// Change carries a delta of the channel state, which the leader's register has applied already (CH-1).
+	// Change carries a delta of the channel state, which the leader's register has already applied (CH-1).
 	Change struct {
 		Delta  []byte
 		Ticket uint64 // 0: no Completion is expected
@@ -39,20 +39,21 @@ type (
 	}
 	// Meta is the partition's key as the watch or a linearizable read returned it. An older revision is ignored.
 	Meta struct{ State metadata.PartitionState }
-	// CASDone answers Effects.CAS. OK: State is what was put, with its new Revision. Unknown: the transaction may still
-	// land. Neither: a compare failed; State is the key's current value if the loop has read it, else Revision is 0.
+	// CASDone answers Effects.CAS. OK: State is the written value with its new Revision. Unknown: the transaction may
+	// still land. Neither: a compare failed; State is the key's current value if the loop has read it, otherwise
+	// Revision is 0.
 	CASDone struct {
 		Token       uint64
 		OK, Unknown bool
 		State       metadata.PartitionState
 	}
-	// PeerState reports whether a node answers. Dead: its process is gone for certain, and T_isr need not pass.
+	// PeerState reports whether a node answers. Dead: its process is certainly gone, so T_isr need not pass.
 	PeerState struct {
 		Node     ident.Node
 		Up, Dead bool
 	}
 	// Live reports the incarnation under which a node is registered, 0 if it is not. A leader is gone when its node is
-	// registered under another incarnation than the one that the partition's key names.
+	// not registered under the incarnation that the partition's key names.
 	Live struct {
 		Node        ident.Node
 		Incarnation ident.Incarnation
@@ -62,11 +63,12 @@ type (
 		Node ident.Node
 		Low  bool
 	}
-	// Tick is the only source of time, which decides about waiting alone. The loop sends one before events after 10 ms.
+	// Tick is the only source of time. Time decides only how long to wait. The loop sends a Tick before an event if the
+	// last one is 10 ms old.
 	Tick struct{ NowMS int64 }
 	// TransferLeadership asks a leader to transfer its leadership to another member of the ISR.
 	TransferLeadership struct{ To ident.Node }
-	// ChannelsStopped answers View.Stopping: the channels have stopped, and all their Changes were passed on before.
+	// ChannelsStopped answers View.Stopping: the channels have stopped, and all their Changes have been submitted.
 	ChannelsStopped struct{ Number uint64 }
 	// Dedupe changes the dedupe window of the partition's topic (DW-2).
 	Dedupe struct{ WindowMS int64 }
@@ -93,7 +95,7 @@ type Put struct {
 	Ticket uint64
 }
 
-// Peer is one replica: a process of a node, and the store it has.
+// Peer is one replica: a process of a node, and the node's store.
 type Peer struct {
 	Node        ident.Node
 	Incarnation ident.Incarnation
@@ -122,7 +124,7 @@ const (
 type Message struct {
 	Kind      Kind
 	Epoch     ident.Epoch
-	To        ident.StoreID // the store it is addressed to; 0: any store of the node
+	To        ident.StoreID // the store that it is addressed to; 0: any store of the node
 	Store     ident.StoreID // the sender's store
 	Prev      ident.Position
 	PrevCRC   uint32
@@ -132,15 +134,17 @@ type Message struct {
 	StateVersion uint64
 	LastEpoch    ident.Epoch
 	Reject       bool
-	// Restart of an append: Prev is the first position that the leader retains; a shorter log begins afresh there.
+	// Restart of an append: Prev is the first position that the leader retains; a shorter log is emptied and begins
+	// there.
 	Restart bool
-	// NeedSnapshot of an acknowledgement: a delta did not apply, because the one before it is missing.
+	// NeedSnapshot of an acknowledgement: a delta did not apply, because the previous one is missing.
 	NeedSnapshot bool
 	// ClockMS of an append is the leader's clock of the partition (queue.Clock) in ms; 0: the log has had no identity.
 	ClockMS int64
 	// Forgotten of an append with Restart is the clock of the newest identity that the leader has forgotten; 0: none.
 	Forgotten queue.Clock
-	// Abandoned of an append is that of the leader's key (CU-9): the follower may not have seen that key yet.
+	// Abandoned of an append is the value in the leader's copy of the key (CU-9), which the follower may not have seen
+	// yet.
 	Abandoned ident.Epoch
 	Epochs    []commitlog.EpochEnd
 	State     queue.StateVersion // one version of the channel state
@@ -151,5 +155,5 @@ type Message struct {
 type Envelope struct {
 	To   ident.Node
 	Msg  Message
-	Bulk bool // catch-up: live appends go first
+	Bulk bool // catch-up traffic: live appends take precedence
 }

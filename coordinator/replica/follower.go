@@ -10,7 +10,7 @@ import (
 // following is the follower's side of one epoch.
 type following struct {
 	leader   ident.Node     // "": no leader of the promised epoch has sent anything yet
-	verified ident.Position // equal to the leader's log up to here, compared in this epoch
+	verified ident.Position // this log equals the leader's up to here, as compared in this epoch
 }
 
 // accept checks the epoch of a leader's message, and promises a higher one (ID-5).
@@ -37,27 +37,29 @@ func (m *Machine) accept(from Peer, msg *Message) bool {
 	return true
 }
 
-// promise raises the epoch below which this replica answers nothing.
+// promise raises the promised epoch: this replica answers nothing in a lower one.
 func (m *Machine) promise(e ident.Epoch) {
 	m.promised = e
 	m.followLeader("")
 	m.write(queue.Write{Kind: queue.WriteEpoch, Epoch: e})
 }
 
-// followLeader starts following n. Nothing of the log counts as equal to the leader's until this epoch shows it.
+// followLeader starts following n. No part of the log counts as equal to the leader's until it has been compared in
+// this epoch.
 func (m *Machine) followLeader(n ident.Node) {
 	m.follow = following{leader: n}
 }
 
-// reject sends the epoch table of this log (FO-2), by which the leader finds where the logs part. prev was rejected.
+// reject sends the epoch table of this log (FO-2), from which the leader finds where the logs diverge. prev was
+// rejected.
 func (m *Machine) reject(to ident.Node, e ident.Epoch, prev ident.Position) {
 	m.send(to, Message{
 		Kind: MsgAppendAck, Epoch: e, Reject: true, Prev: prev, Durable: m.log.durable.end, Epochs: m.log.epochs,
 	})
 }
 
-// appendFrom is the follower's one path for puts, multi-puts and control batches. The append must join this log (FO-1).
-// Batches that are here already are skipped, a suffix that conflicts is cut (FO-3), the rest is written.
+// appendFrom is the follower's only path for puts, multi-puts and control batches. The append must connect to this log
+// (FO-1). Batches that are already here are skipped, a conflicting suffix is cut (FO-3), and the rest is written.
 func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	at, joins := m.joins(msg)
 	if !joins && m.mayRestart(msg) {
@@ -73,7 +75,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 		return
 	}
 	batches := msg.Batches
-	if m.low(m.self.Node) && !m.inISR(m.self.Node) { // the leader has not heard of it yet (AC-11)
+	if m.low(m.self.Node) && !m.inISR(m.self.Node) { // the leader has not been notified yet (AC-11)
 		batches = nil
 	}
 	for i := range batches {
@@ -86,28 +88,30 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	m.dedupe.Follow(msg.ClockMS, m.nowMS)
 	m.follow.verified = greatest(m.follow.verified, at)
 	m.followCommitted(msg.Committed)
-	if !m.wrote() { // else the sync of it acknowledges
+	if !m.wrote() { // otherwise its sync triggers the acknowledgement
 		m.acknowledge()
 	}
 }
 
-// joins finds where an append continues this log. Equal checksums of the batch before it mean equal logs up to there.
+// joins finds where an append continues this log. If the preceding batches have equal checksums, the logs are equal up
+// to there.
 func (m *Machine) joins(msg *Message) (at ident.Position, ok bool) {
 	at, ok = m.borderAt(msg.Prev.Offset)
 	return at, ok && m.crcAt(at.Offset) == msg.PrevCRC
 }
 
-// mayRestart reports whether the log may begin afresh at the first position that the leader retains (CU-6). Nothing
-// that is committed here, or was compared in this epoch, may go: such a message has come late or twice.
+// mayRestart reports whether the log may be emptied and begin at the first position that the leader retains (CU-6).
+// Nothing that is committed here, or was compared in this epoch, may be removed: a message that would do so is late or
+// a duplicate.
 func (m *Machine) mayRestart(msg *Message) bool {
 	return msg.Restart && msg.Prev.Offset >= greatest(m.committed, m.follow.verified).Offset
 }
 
-// rejectAppend rejects an append that does not join this log. A leader that asks below the committed end for the first
-// time has another history. Two exceptions: this log has just begun afresh (CU-6), or the place is before its beginning
-// and the leader has committed more, so that it asks next where this log ends (CU-1).
+// rejectAppend rejects an append that does not connect to this log. If a leader's first probe is below the committed
+// end, the leader has another history. Two exceptions: this log has just been emptied (CU-6), or the position is before
+// its beginning and the leader has committed more, so that its next probe is where this log ends (CU-1).
 func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
-	beganAfresh := m.log.end == m.index.Start() // with nothing that another history could have
+	beganAfresh := m.log.end == m.index.Start() // it contains nothing that could belong to another history
 	start := m.index.Start().Offset
 	beforeThisLog := msg.Prev.Offset < start && msg.Committed.Offset >= start
 	below := msg.Prev.Offset < m.committed.Offset && msg.Prev.Offset >= m.follow.verified.Offset && !beganAfresh && !beforeThisLog
@@ -117,7 +121,8 @@ func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 	m.reject(from, m.promised, msg.Prev)
 }
 
-// takeBatch writes one batch of a message at `at`, unless it is here already. False: it is refused, and so is the rest.
+// takeBatch writes one batch of a message at `at`, unless it is already here. False: this batch and the rest are
+// refused.
 func (m *Machine) takeBatch(from ident.Node, msg *Message, at ident.Position, b *queue.Batch) bool {
 	if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) {
 		m.alarm(fmt.Errorf("%w: at %d, from %s", ErrBrokenChain, b.At.Offset, from))
@@ -142,9 +147,9 @@ func (m *Machine) takeBatch(from ident.Node, msg *Message, at ident.Position, b 
 	return true
 }
 
-// protectsAbandoned refuses, with an alarm, to cut messages at or above `at` of a history that an operator has gone on
-// without (CU-9): some of them may be acknowledged, and here alone. The leader knows of it before a follower that the
-// metadata reaches late. Before any key has been seen, nothing is cut.
+// protectsAbandoned refuses, with an alarm, to cut messages at or above `at` of a history that an operator abandoned
+// (CU-9): some of them may be acknowledged and exist only here. The leader's message names the history too, because the
+// metadata may reach a follower late. Before any key has been seen, nothing is cut.
 func (m *Machine) protectsAbandoned(from ident.Node, msg *Message, at ident.Position) bool {
 	if m.state.Revision == 0 {
 		return m.log.end.Sequence > at.Sequence
@@ -158,7 +163,8 @@ func (m *Machine) protectsAbandoned(from ident.Node, msg *Message, at ident.Posi
 	return true
 }
 
-// endOfEpoch is the sequence behind the last message of an epoch or an earlier one; 0 if the table has only later ones.
+// endOfEpoch is the sequence after the last message of the given or an earlier epoch; 0 if the table has only later
+// epochs.
 func (m *Machine) endOfEpoch(e ident.Epoch) ident.Sequence {
 	var end ident.Sequence
 	for i := range m.log.epochs {
@@ -170,7 +176,7 @@ func (m *Machine) endOfEpoch(e ident.Epoch) ident.Sequence {
 	return end
 }
 
-// hasBatch reports whether the batch at b's place is b: equal in epoch, offset and checksum.
+// hasBatch reports whether the log already has b at its position: with equal epoch, offset and checksum.
 func (m *Machine) hasBatch(b *queue.Batch) bool {
 	r, ok := m.index.AtOffset(b.At.Offset)
 	if !ok || r.Offset != b.At.Offset {
@@ -179,7 +185,7 @@ func (m *Machine) hasBatch(b *queue.Batch) bool {
 	return r.Epoch == b.Epoch && r.CRC == b.CRC && r.Size == uint32(len(b.Bytes))
 }
 
-// followCommitted takes the leader's committed end, up to the position that was compared with its log (FO-5).
+// followCommitted adopts the leader's committed end, up to the position that was compared with the leader's log (FO-5).
 func (m *Machine) followCommitted(c ident.Position) {
 	m.advanceCommitted(least(least(c, m.follow.verified), m.log.end))
 }
@@ -187,7 +193,7 @@ func (m *Machine) followCommitted(c ident.Position) {
 // acknowledge sends the leader the durable and compared end (FO-4), if the promise of its epoch is durable.
 func (m *Machine) acknowledge() { m.sendAck(false) }
 
-// sendAck acknowledges, and asks for a snapshot of the channel state if that is missing.
+// sendAck acknowledges, and requests a snapshot of the channel state if that is missing.
 func (m *Machine) sendAck(needSnapshot bool) {
 	d := m.log.durable
 	if m.lead != nil || m.follow.leader == "" || d.epoch < m.promised {

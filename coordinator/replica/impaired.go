@@ -7,9 +7,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// This file recognises leaders that live and cannot commit. The loop acts on it; no machine does.
+// This file recognises leaders that are alive but cannot commit. The loop acts on that, not the machine.
 
-// BelowMinimum reports whether the ISR without some brokers is below its minimum.
+// BelowMinimum reports whether the ISR without the given brokers is below its minimum.
 func BelowMinimum(s metadata.PartitionState, without []ident.Node) bool {
 	left := 0
 	for _, m := range s.ISR {
@@ -20,12 +20,12 @@ func BelowMinimum(s metadata.PartitionState, without []ident.Node) bool {
 	return left < s.MinInSync
 }
 
-// Partitioned reports whether a partition's living leader is to be replaced (EL-6): the brokers that it calls
-// unreachable leave it below its minimum, while the asking broker reaches a minimum without it (up). The asking broker
+// Partitioned reports whether a partition's live leader must be replaced (EL-6): without the brokers that it reports as
+// unreachable it is below its minimum, while the asking broker reaches a minimum without it (up). The asking broker
 // then reports the leader to its machines as gone, so that a member is elected.
 //
-// A replica that is not a member counts if the leader calls it unreachable too: a leader that loses its followers one
-// after the other removes the first from the ISR, and it will join the ISR of the next leader.
+// A replica outside the ISR also counts if the leader reports it as unreachable: a leader that loses its followers one
+// after another removes the first from the ISR, and that replica will join the ISR of the next leader.
 func Partitioned(s metadata.PartitionState, unreachable []ident.Node, up func(ident.Node) bool) bool {
 	if len(unreachable) == 0 || !BelowMinimum(s, unreachable) {
 		return false
@@ -39,7 +39,8 @@ func Partitioned(s metadata.PartitionState, unreachable []ident.Node, up func(id
 	return reached >= s.MinInSync
 }
 
-// syncOverdue reports whether the disk here has owed a sync for twice T_isr, because a change of leader is expensive.
+// syncOverdue reports whether the disk here has owed a sync for twice T_isr. The limit is not lower, because a change
+// of leader is expensive.
 func (m *Machine) syncOverdue() bool {
 	return len(m.log.pending) > 0 && m.nowMS-m.log.pending[0].atMS >= 2*m.o.ISRMS
 }

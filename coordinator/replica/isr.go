@@ -8,9 +8,10 @@ import (
 )
 
 // nextISR returns the ISR that the leader would propose (AC-5, CU-4, CU-7, AC-10), and whether it differs from the
-// key's: without the members that lag, with the replicas that have caught up, and without those below their disk
-// reserve if the others are enough. If the rest is below the minimum, no member is removed (ID-4): no put could be
-// accepted anyway, and members that do not answer may reach each other, and can only as members replace this leader.
+// key's: without the members that lag, with the replicas that have caught up, and without members below their disk
+// reserve if the others satisfy the minimum. If the rest is below the minimum, no member is removed (ID-4): no put
+// could be accepted anyway. Members that do not answer may still reach each other, and only as members can they replace
+// this leader.
 func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
 	var lagging []ident.Member
 	for _, x := range m.state.ISR {
@@ -25,7 +26,7 @@ func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
 		isr = slices.DeleteFunc(isr, func(x ident.Member) bool { return x.Node != m.self.Node && m.low(x.Node) })
 	}
 	if len(isr) < m.state.MinInSync {
-		for _, x := range lagging { // one that came back with another store joins in its own place
+		for _, x := range lagging { // a member that came back with another store rejoins in its own position
 			if !ident.HasMember(isr, x.Node) {
 				isr = append(isr, x)
 			}
@@ -57,7 +58,8 @@ func (m *Machine) withSpace(isr []ident.Member) (n int) {
 	return n
 }
 
-// spared reports whether a follower is sent no batches: its disk is below its reserve, and no commit waits (AC-11).
+// spared reports whether a follower is sent no batches because its disk is below its reserve and no commit waits for it
+// (AC-11).
 func (m *Machine) spared(f *progress) bool {
 	return m.low(f.node) && !m.inISR(f.node) && (m.cas == nil || !ident.HasMember(m.cas.state.ISR, f.node)) &&
 		!slices.ContainsFunc(m.lead.unresolved, func(p proposal) bool { return ident.HasMember(p.state.ISR, f.node) })
@@ -75,9 +77,9 @@ func (m *Machine) joining(kept []ident.Member) (joining []ident.Member) {
 	return joining
 }
 
-// lagging reports whether a member is to leave (AC-5): its process is dead, it was silent for T_isr, it has owed an
-// acknowledgement for T_isr, or it came back with another store. A member that comes back restarts neither time: the
-// silence ends when it has answered for T_isr without a break, the debt when it has acknowledged it (AC-8).
+// lagging reports whether a member must leave the ISR (AC-5): its process is dead, it was silent for T_isr, it has owed
+// an acknowledgement for T_isr, or it came back with another store. Coming back resets neither timer: the silence ends
+// when the member has answered for T_isr without a break, and the owed acknowledgement only when it arrives (AC-8).
 func (m *Machine) lagging(x ident.Member) bool {
 	n, f := m.node(x.Node), m.lead.follower(x.Node)
 	if f == nil {

@@ -5,7 +5,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// leadership is one epoch that this machine leads. openEpoch makes it, stepDown or the next epoch ends it. Only Step
+// leadership is one epoch that this machine leads. openEpoch creates it, stepDown or the next epoch ends it. Only Step
 // changes it; the comment of each field names the methods that write it.
 type leadership struct {
 	epoch     ident.Epoch    // openEpoch
@@ -26,17 +26,17 @@ type leadership struct {
 	// The changes of the key (cas.go, isr.go, transfer.go).
 	review     bool       // something happened that may change the next ISR
 	unresolved []proposal // that may still land
-	retryMS    int64      // handleCAS: no proposal before then
+	retryMS    int64      // handleCAS: the earliest time of the next proposal
 	transfer   transfer
 
 	// The rollback (rollback.go).
-	rollback      bool // one was proposed in this epoch
-	afterRollback bool // rollBack: this machine led the epoch before without interruption
+	rollback      bool // a rollback was proposed in this epoch
+	afterRollback bool // rollBack: this machine also led the previous epoch, without interruption
 	rolledBack    []rolledBackPut
 
 	// The channel state (channelstate.go).
 	stateIssued    uint64 // newest version issued in this epoch
-	stateCommitted uint64 // held durably by all of the maximal ISR
+	stateCommitted uint64 // held durably by every member of the maximal ISR
 	changes        []pendingChange
 }
 
@@ -69,8 +69,8 @@ func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	m.syncFollowers()
 }
 
-// stepDown permanently ends the leadership in this process. Puts with an offset are in doubt, for the next leader may
-// commit them (RB-8). Puts without one are sent to the next leader.
+// stepDown permanently ends the leadership in this process. Puts with an offset are in doubt, because the next leader
+// may commit them (RB-8). Puts without an offset are redirected to the next leader.
 func (m *Machine) stepDown() {
 	l := m.lead
 	if l == nil {
@@ -100,7 +100,8 @@ func (m *Machine) inDoubt(ticket uint64) {
 	}
 }
 
-// commit moves the committed end to the least end that the maximal ISR acknowledged, and answers what it passes.
+// commit moves the committed end to the lowest end acknowledged within the maximal ISR, and answers the puts that it
+// passes.
 func (m *Machine) commit() {
 	end, state, ok := m.leastAcknowledged()
 	if !ok {
@@ -147,7 +148,7 @@ func (l *leadership) ackOf(n ident.Node) *ack {
 	return nil
 }
 
-// trimTail drops the batches that every follower that answers has acknowledged.
+// trimTail drops the batches that every responding follower has acknowledged.
 func (m *Machine) trimTail() {
 	o := m.committed.Offset
 	for i := range m.lead.followers {
@@ -158,7 +159,8 @@ func (m *Machine) trimTail() {
 	m.log.tail.trimTo(o)
 }
 
-// writable reports whether the replicas let a put have an offset now. The metadata store need not answer (EL-5).
+// writable reports whether the state of the replicas allows a put to get an offset now. The metadata store need not
+// answer (EL-5).
 func (m *Machine) writable() bool {
 	l := m.lead
 	return l != nil && m.role == Leader && m.markerCommitted() && !l.paused && m.liveISR() >= m.state.MinInSync
@@ -180,7 +182,7 @@ func (m *Machine) liveISR() int {
 	return n
 }
 
-// leadTick does everything for which only time must pass.
+// leadTick does everything that depends only on the passing of time.
 func (m *Machine) leadTick() {
 	l := m.lead
 	m.refuseHeld()

@@ -16,18 +16,18 @@ const maxEpochs = 256
 // log is the end of this replica's log, its durable part, and the newest batches. Only the methods here change it.
 type log struct {
 	end     ident.Position
-	lastCRC uint32 // of the newest batch: the next one carries it
+	lastCRC uint32 // checksum of the newest batch: the next batch contains it
 	timeNS  int64  // of the newest batch: time in a log never decreases
 	epochs  []commitlog.EpochEnd
 
-	token   uint64       // the newest one given out
-	pending []submission // handed to the journal, not durable
-	durable submission   // the newest one that is durable
+	token   uint64       // the newest token issued
+	pending []submission // passed to the journal, not durable yet
+	durable submission   // the newest durable submission
 
 	tail tail // of a leader; empty on a follower
 }
 
-// submission is the state of the log that is durable once its token is.
+// submission is the state of the log that becomes durable with its token.
 type submission struct {
 	token uint64
 	atMS  int64 // when the journal got it
@@ -72,7 +72,8 @@ func (l *log) synced(token uint64) {
 	l.pending = append(l.pending[:0], l.pending[n:]...)
 }
 
-// clamp follows a truncation to p: what earlier submissions wrote above p will never be durable content of this log.
+// clamp adjusts the submissions to a truncation to p: bytes that earlier submissions wrote above p will never be
+// durable content of this log.
 func (l *log) clamp(p ident.Position) {
 	l.durable.end = least(l.durable.end, p)
 	for i := range l.pending {
@@ -105,7 +106,8 @@ func (m *Machine) appendBatch(b queue.Batch) {
 	}
 }
 
-// extend adds a batch to this Step's submission. A record that appends already takes it in.
+// extend adds a batch to this Step's submission. If the submission's last record is an append, the batch joins that
+// record.
 func (m *Machine) extend(b queue.Batch) {
 	if n := len(m.out.Write); n > 0 && m.wrote() {
 		if w := &m.out.Write[n-1]; w.Kind == queue.WriteAppend && w.Epoch == m.promised {
@@ -116,7 +118,8 @@ func (m *Machine) extend(b queue.Batch) {
 	m.write(queue.Write{Kind: queue.WriteAppend, Epoch: m.promised, At: b.At, Batches: []queue.Batch{b}})
 }
 
-// truncate cuts the log to p, a border at or above the committed end. The caller writes the record first (RB-11).
+// truncate cuts the log to p, a batch boundary at or above the committed end. The caller writes the record first
+// (RB-11).
 func (m *Machine) truncate(p ident.Position) {
 	if p.Offset < m.committed.Offset {
 		panic("replica: truncation below the committed end")
@@ -154,7 +157,7 @@ func (m *Machine) restartAt(p ident.Position, prevCRC uint32, forgotten queue.Cl
 	m.counters.Restarts++
 }
 
-// crcAt returns the checksum of the batch that ends at o, a border: the PrevCRC of the next one.
+// crcAt returns the checksum of the batch that ends at the boundary o: the PrevCRC of the next batch.
 func (m *Machine) crcAt(o ident.Offset) uint32 {
 	if o == m.log.end.Offset {
 		return m.log.lastCRC
@@ -186,8 +189,8 @@ func (m *Machine) batchAt(o ident.Offset) (ident.Position, bool) {
 	return ident.Position{Offset: r.Offset, Sequence: r.First}, true
 }
 
-// advanceCommitted moves the committed end forward. The new end rides on a submission that happens anyway, so that
-// recovery never cuts below it; it is not worth a sync of its own.
+// advanceCommitted moves the committed end forward. The new end is written with the next submission that happens
+// anyway, so that recovery never cuts below it. It is not worth a sync of its own.
 func (m *Machine) advanceCommitted(p ident.Position) {
 	if p.Offset <= m.committed.Offset {
 		return
@@ -201,8 +204,8 @@ func (m *Machine) advanceCommitted(p ident.Position) {
 // committedEveryMS is the least time between two submissions of a leader that carry the committed end.
 const committedEveryMS = 100
 
-// recordCommitted lets the committed end ride on the next submission of the leader, at most one in committedEveryMS, so
-// that an old disk shows how far its leader had committed. A put commits in a Step that writes nothing.
+// recordCommitted adds the committed end to the leader's next submission, at most once per committedEveryMS, so that an
+// old disk shows how far its leader had committed. A put commits in a Step that writes nothing.
 func (m *Machine) recordCommitted() {
 	if m.wrote() && m.nowMS-m.committedMS >= committedEveryMS {
 		m.writeCommitted()
@@ -264,7 +267,7 @@ func (t *tail) trimTo(o ident.Offset) {
 	}
 }
 
-// compactFrom is the number of popped entries from which on a pop may move the others to the front.
+// compactFrom is the number of popped entries from which a pop may move the remaining ones to the front.
 const compactFrom = 64
 
 // pop drops the oldest batch and lets its bytes be collected.

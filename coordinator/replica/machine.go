@@ -26,8 +26,8 @@ type Machine struct {
 	marks            marks           // marks.go, log.go, synced
 	committed        ident.Position  // advanceCommitted, restartAt
 	committedWritten ident.Offset    // writeCommitted: the committed end in the journal
-	committedMS      int64           // writeCommitted: when it got there
-	promised         ident.Epoch     // promise, openEpoch: no lower epoch is answered
+	committedMS      int64           // writeCommitted: when it was written there
+	promised         ident.Epoch     // promise, openEpoch: messages of lower epochs are not answered
 	channels         channelState    // writeState
 
 	state metadata.PartitionState // observe: the key as last seen; Revision 0: never
@@ -42,7 +42,7 @@ type Machine struct {
 	requestToken uint64 // the newest token of a read or a compare-and-swap
 	transfers    uint64 // proposeTransfer: the newest number of a request to the channels to stop
 	counters     Counters
-	out          *Effects // of the Step that runs
+	out          *Effects // of the current Step
 }
 
 // New makes the machine of a partition. The caller then reports Live and PeerState of each replica, Meta, and a Tick.
@@ -66,7 +66,7 @@ func New(r queue.Restored, ix commitLog, reg register, o Options) *Machine {
 	return m
 }
 
-// Step takes one event and adds to out what must be done. It never panics because of a peer's bytes.
+// Step processes one event and adds the resulting effects to out. It never panics because of a peer's bytes.
 func (m *Machine) Step(ev Event, out *Effects) {
 	m.out = out
 	if m.role == Stopped {
@@ -114,7 +114,7 @@ func (m *Machine) Step(ev Event, out *Effects) {
 func (m *Machine) receive(ev Received) {
 	msg := &ev.Msg
 	if msg.To != 0 && msg.To != m.self.Store {
-		if msg.Kind == MsgAppend { // the rejection carries the store that is here
+		if msg.Kind == MsgAppend { // the rejection reports the store of this replica
 			m.reject(ev.From.Node, msg.Epoch, msg.Prev)
 		}
 		return
@@ -149,7 +149,7 @@ func (m *Machine) advance() {
 	m.campaignStep()
 }
 
-// endStep closes the submission of this Step: everything written so far is durable when its token is.
+// endStep closes the submission of this Step: everything written so far becomes durable with its token.
 func (m *Machine) endStep() {
 	m.recordMark()
 	if m.out.Token != 0 {
@@ -159,7 +159,7 @@ func (m *Machine) endStep() {
 	m.out = nil
 }
 
-// tick moves the time. A clock that jumps back only makes waits longer.
+// tick advances the time. A clock that jumps back only prolongs waits.
 func (m *Machine) tick(ev Tick) {
 	m.nowMS = max(m.nowMS, ev.NowMS)
 	m.recent.Tick(m.nowMS)
@@ -184,7 +184,7 @@ func (m *Machine) synced(ev Synced) {
 	m.acknowledge()
 }
 
-// stop ends all acknowledging: the store has failed, and is never tried again (RB-1).
+// stop ends all acknowledgements, because the store has failed and is never retried (RB-1).
 func (m *Machine) stop(err error) {
 	m.stepDown()
 	m.role = Stopped
@@ -192,7 +192,7 @@ func (m *Machine) stop(err error) {
 	m.alarm(err)
 }
 
-// refuseStopped answers puts and changes, which would otherwise wait without an end.
+// refuseStopped answers puts and changes, which would otherwise wait forever.
 func (m *Machine) refuseStopped(ev Event) {
 	switch ev := ev.(type) {
 	case Propose:
@@ -231,7 +231,7 @@ func (m *Machine) write(w queue.Write) {
 	m.out.Write = append(m.out.Write, w)
 }
 
-// wrote reports whether this Step has something for the journal.
+// wrote reports whether this Step writes to the journal.
 func (m *Machine) wrote() bool { return m.out.Token != 0 && !m.log.closed(m.out.Token) }
 
 func (m *Machine) send(to ident.Node, msg Message) {
@@ -246,7 +246,7 @@ func (m *Machine) done(ticket uint64, first ident.Sequence, o Outcome) {
 	}
 }
 
-// alarm reports an error to the operator; the first of a Step.
+// alarm reports an error to the operator. Only the first alarm of a Step is reported.
 func (m *Machine) alarm(err error) {
 	if m.out.Alarm == nil {
 		m.out.Alarm = err
@@ -257,25 +257,26 @@ func (m *Machine) alarm(err error) {
 type Options struct {
 	Self        Peer
 	Partition   ident.Partition
-	ISRMS       int64          // T_isr 1000: a silent or late member is proposed out of the ISR
-	HoldMS      int64          // T_hold 3000: a put waits without an offset
-	WriteMS     int64          // write deadline 3000: an appended put is not committed
-	GraceMS     int64          // 2000: a rolled-back put waits for the marker
-	RetryMS     int64          // 200: an unanswered message or transaction is repeated
+	ISRMS       int64          // T_isr 1000: after this time the removal of a silent or late member from the ISR is proposed
+	HoldMS      int64          // T_hold 3000: how long a put waits without an offset
+	WriteMS     int64          // write deadline 3000: how long an appended put may stay uncommitted before a rollback
+	GraceMS     int64          // 2000: how long a rolled-back put waits for the marker
+	RetryMS     int64          // 200: after this time an unanswered message or transaction is repeated
 	ElectionMS  int64          // 50: wait for probe replies, and the stagger of candidates
-	RepeatMS    int64          // 30000: a request id is recognised for this long after its append; 0: that
-	DedupeMS    int64          // 120000: the dedupe window at first; 0: that
+	RepeatMS    int64          // 30000: how long a request id is recognised after its append; 0: the default
+	DedupeMS    int64          // 120000: the initial dedupe window; 0: the default
 	Identities  int            // identities of messages in the window; more are refused; 0: 1179648
 	WindowBytes int            // 8 MiB in flight to one follower
 	GroupBytes  int            // 1 MiB in one append
 	TailBytes   int            // 16 MiB of the newest batches stay in memory for followers
-	HeldBytes   int            // 64 MiB of puts wait without an offset; more are refused
+	HeldBytes   int            // 64 MiB of puts may wait without an offset; more are refused
 	Epochs      int            // entries of the epoch table sent in a rejection; 0: 256
-	Budget      *dedupe.Budget // of the identities of all partitions of the broker; nil: unbounded
+	Budget      *dedupe.Budget // bounds the identities of all partitions of the broker; nil: unlimited
 	Check       bool           // verify the invariants after every Step; on in all tests
 }
 
-// DefaultRepeatMS is the default of Options.RepeatMS: no edge repeats a put for longer than its put limit, 9 s.
+// DefaultRepeatMS is the default of Options.RepeatMS: it exceeds the put limit (9 s), beyond which no edge repeats a
+// put.
 const DefaultRepeatMS = 30_000
 
 // commitLog is the commit log, which the machine keeps equal to its own log. A lookup of an old record may read a page.
@@ -294,10 +295,10 @@ type commitLog interface {
 type register interface {
 	// Snapshot encodes the whole current state.
 	Snapshot() []byte
-	// Apply applies a delta. A delta moves a channel forward only, unless it is a replicated seek.
+	// Apply applies a delta. A delta only moves a channel forward, unless it is a replicated seek.
 	Apply(delta []byte)
-	// Replace replaces the current state by a snapshot.
+	// Replace replaces the current state with a snapshot.
 	Replace(full []byte)
-	// Unlead ends deliveries here, if there are any: no change is accepted from now on.
+	// Unlead ends any deliveries here, and accepts no further changes.
 	Unlead()
 }

@@ -6,22 +6,24 @@ import (
 )
 
 const (
-	// marksInWindow is how often a dedupe window a busy partition writes its identity mark.
+	// marksInWindow is how many times per dedupe window a busy partition writes its identity mark.
 	marksInWindow = 8
-	// markBytes is how far a log without identities in the window may run ahead of the mark: a start looks through it.
+	// markBytes is how far a log without identities in the window may extend beyond the mark: a start searches that
+	// part.
 	markBytes = 64 << 20
 )
 
-// marks keeps the newest identity mark in the journal (DW-3), and what retention must leave for it in the log (DW-5).
+// marks keeps the newest identity mark in the journal (DW-3), and the start of the log that retention must keep for it
+// (DW-5).
 type marks struct {
 	written   queue.IdentityMark
 	writtenMS int64
-	token     uint64 // of the submission with it; 0: it is durable
+	token     uint64 // token of the submission that writes the mark; 0: the mark is durable
 	keep      kept   // for the durable mark
 	next      kept   // for written
 }
 
-// kept is the first batch that a start by a mark requires.
+// kept is the first batch that a start from a mark requires.
 type kept struct {
 	from ident.Offset
 	some bool
@@ -66,8 +68,8 @@ func (k *marks) synced(token uint64) {
 	}
 }
 
-// recordMark writes the identity mark with the first identity of the log; then with a submission that is made anyway,
-// while identities are forgotten; and by itself once the window is empty.
+// recordMark writes the identity mark with the first identity of the log; later together with a submission that happens
+// anyway, while identities are forgotten; and in a submission of its own once the window is empty.
 func (m *Machine) recordMark() {
 	k, mark := &m.marks, m.dedupe.Mark(m.log.end.Offset, m.nowMS)
 	if mark == (queue.IdentityMark{}) || k.token != 0 {

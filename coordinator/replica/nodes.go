@@ -18,11 +18,11 @@ type node struct {
 	low         bool              // space: below its disk reserve
 }
 
-// flappingLosses is how many silences, each less than T_isr after the one before, make a node a flapping one.
+// flappingLosses is how many silences, each less than T_isr after the previous one, make a node count as flapping.
 const flappingLosses = 2
 
 // silence notes that the node has stopped answering. If it had answered for less than T_isr, the earlier silence
-// continues (AC-8): otherwise a node that answers now and then would never leave the ISR.
+// continues (AC-8): otherwise a node that answers occasionally would never leave the ISR.
 func (n *node) silence(nowMS, isrMS int64) {
 	if n.losses == 0 || nowMS-n.changedMS >= isrMS {
 		n.lostMS, n.losses = nowMS, 0
@@ -47,7 +47,7 @@ func (m *Machine) node(name ident.Node) *node {
 	return &m.nodes[i]
 }
 
-// peerState notes whether a node answers. A follower that came back is probed.
+// peerState notes whether a node answers. A returning follower is probed.
 func (m *Machine) peerState(ev PeerState) {
 	n := m.node(ev.Node)
 	if n.up && !ev.Up {
@@ -96,7 +96,8 @@ func (m *Machine) live(ev Live) {
 	}
 }
 
-// reregister ends a leadership with its incarnation (EL-3), and continues under the next one; 0: there is none yet.
+// reregister ends a leadership together with its incarnation (EL-3), and continues under the next incarnation; 0: no
+// registration yet.
 func (m *Machine) reregister(i ident.Incarnation) {
 	if m.lead != nil {
 		m.stepDown()
@@ -107,7 +108,7 @@ func (m *Machine) reregister(i ident.Incarnation) {
 	}
 }
 
-// probeAgain asks a follower that came back where it stands.
+// probeAgain asks a returning follower for its position.
 func (m *Machine) probeAgain(n ident.Node) {
 	if f := m.lead.follower(n); f != nil {
 		f.probeAgain(m.nowMS)

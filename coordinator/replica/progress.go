@@ -21,13 +21,14 @@ import (
 type phase uint8
 
 const (
-	// probe: the leader asks where the two logs join. One append is out, and is repeated until the follower answers.
+	// probe: the leader searches for the position where the two logs connect. One append is outstanding, and is
+	// repeated until the follower answers.
 	probe phase = iota
-	// probeRead: the first append of a probe is to carry batches, which are being read from the files.
+	// probeRead: the first append of a probe will carry batches, which are being read from the files.
 	probeRead
 	// replicate: appends follow one another within the window.
 	replicate
-	// catchUp: the next batches are being read from the files. Nothing is sent before they have come.
+	// catchUp: the next batches are being read from the files. Nothing is sent before they have been read.
 	catchUp
 )
 
@@ -36,8 +37,8 @@ func (p phase) String() string {
 	return [...]string{"probe", "probe-read", "replicate", "catch-up"}[p]
 }
 
-// progress is one follower as its leader sees it, in one epoch: what it has acknowledged, what it was sent, and what it
-// needs next. Only the leader's Step changes it, by the methods of this file.
+// progress is the leader's view of one follower in one epoch: what the follower has acknowledged and been sent, and
+// what it needs next. Only the leader's Step changes it, by the methods of this file.
 type progress struct {
 	node        ident.Node        // newProgress
 	incarnation ident.Incarnation // noteSender: the process that sent the last acknowledgement
@@ -48,24 +49,25 @@ type progress struct {
 	phase     phase
 	next      ident.Position // becomeProbe, sentAppend, noteAck: where the next append begins
 	probedAt  ident.Offset   // sentProbe, probeBack: where the append of a probe began
-	searched  bool           // probeBack: this store has rejected an append, so the search for the join has begun
-	readToken uint64         // beginRead, endRead: of the read under way; 0: none
-	askedMS   int64          // probeNow: since when this probe waits for its answer
+	searched  bool           // probeBack: this store has rejected an append, so the search for the connecting position has begun
+	readToken uint64         // beginRead, endRead: of the read in progress; 0: none
+	askedMS   int64          // probeNow: since when this probe has waited for its answer
 	sentMS    int64          // sentProbe, sentAppend: the last append
 
 	state stateProgress // the channel state
 	lag   lag
 
-	committedSent  ident.Offset // Machine.appendTo, sendState: the committed end in the last message to it
-	committedAcked ident.Offset // noteAck: the committed end that it has
+	committedSent  ident.Offset // Machine.appendTo, sendState: the committed end in the last message to the follower
+	committedAcked ident.Offset // noteAck: the committed end that the follower has
 }
 
-// stateProgress counts the channel-state versions that a follower was sent. Its ack has the one that it acknowledged.
+// stateProgress counts the channel-state versions that a follower was sent. Its ack has the version that it
+// acknowledged.
 type stateProgress struct {
 	sent     uint64 // the newest version sent or acknowledged
 	snapshot uint64 // the version of the last snapshot sent
-	movedMS  int64  // the last snapshot sent, or acknowledgement that moved
-	waitMS   int64  // from then on, before the next snapshot; 0: RetryMS
+	movedMS  int64  // when the last snapshot was sent, or the last acknowledgement advanced
+	waitMS   int64  // the wait after movedMS before the next snapshot; 0: RetryMS
 }
 
 // newProgress begins with a probe at the epoch start. It is due at once.
@@ -75,13 +77,14 @@ func newProgress(n ident.Node, at ident.Position, logEnd ident.Offset, nowMS, re
 	}
 }
 
-// probing reports whether the leader still asks where the logs join.
+// probing reports whether the leader is still searching for the position where the logs connect.
 func (p *progress) probing() bool { return p.phase == probe || p.phase == probeRead }
 
-// reading reports whether a read for this follower is under way.
+// reading reports whether a read for this follower is in progress.
 func (p *progress) reading() bool { return p.phase == probeRead || p.phase == catchUp }
 
-// becomeProbe asks from `next` on where the logs join, in any phase. A read that is under way is dropped.
+// becomeProbe starts a search, from `next`, for the position where the logs connect. It may be called in any phase. A
+// read in progress is dropped.
 func (p *progress) becomeProbe(next ident.Position) {
 	p.phase, p.next, p.readToken = probe, next, 0
 }
@@ -92,8 +95,8 @@ func (p *progress) probeNow(nowMS int64) {
 	p.askedMS, p.sentMS = nowMS, 0
 }
 
-// probeBack goes back to `at`, where the logs may join, and asks there. It may be called in any phase. It returns true
-// if the probe that was refused began there too: then the next one waits for its time.
+// probeBack goes back to `at`, where the logs may connect, and probes there. It may be called in any phase. It returns
+// true if the refused probe began at the same position; then the next probe is not sent at once.
 func (p *progress) probeBack(at ident.Position, nowMS int64) (again bool) {
 	again = p.probing() && at.Offset == p.probedAt
 	p.becomeProbe(at)
@@ -104,8 +107,8 @@ func (p *progress) probeBack(at ident.Position, nowMS int64) (again bool) {
 	return again
 }
 
-// probeAgain probes a follower that was not reachable, in any phase: unacknowledged messages may be lost. Its lag stays
-// (AC-8).
+// probeAgain probes a follower that was not reachable, in any phase: unacknowledged messages may be lost. Its lag
+// continues (AC-8).
 func (p *progress) probeAgain(nowMS int64) {
 	p.becomeProbe(p.next)
 	p.probeNow(nowMS)
@@ -114,11 +117,11 @@ func (p *progress) probeAgain(nowMS int64) {
 	p.committedSent = 0
 }
 
-// asked reports whether the probe's append is out. Repetitions carry no batches.
+// asked reports whether the probe's append is outstanding. Repetitions carry no batches.
 func (p *progress) asked() bool { return p.probing() && p.sentMS >= p.askedMS }
 
-// endProbe ends a probe: the follower has acknowledged, in this epoch. If that was its promise alone, the next append
-// is rejected, and another probe begins. It may be called in any phase; outside a probe it changes nothing.
+// endProbe ends a probe: the follower has acknowledged, in this epoch. If it acknowledged only its promise, the next
+// append is rejected, and another probe begins. It may be called in any phase; outside a probe it changes nothing.
 func (p *progress) endProbe() {
 	switch p.phase {
 	case probe:
@@ -128,7 +131,8 @@ func (p *progress) endProbe() {
 	}
 }
 
-// beginRead waits for batches from the files. Only in phases probe and replicate: one read is under way at a time.
+// beginRead starts to wait for batches from the files. Only in phases probe and replicate, because one read is in
+// progress at a time.
 func (p *progress) beginRead(token uint64) {
 	p.must(!p.reading(), "beginRead")
 	p.readToken = token
@@ -139,7 +143,7 @@ func (p *progress) beginRead(token uint64) {
 	}
 }
 
-// endRead continues with the batches that were read, or without. Only in phases probeRead and catchUp.
+// endRead continues with the batches that were read, or without any. Only in phases probeRead and catchUp.
 func (p *progress) endRead() {
 	p.must(p.reading(), "endRead")
 	p.readToken = 0
@@ -150,7 +154,8 @@ func (p *progress) endRead() {
 	}
 }
 
-// readFailed asks again, after a while, because a read returned nothing that fits. Only in phases probeRead and catchUp.
+// readFailed makes the leader probe again after a while, because a read returned no matching batches. Only in phases
+// probeRead and catchUp.
 func (p *progress) readFailed(nowMS int64) {
 	p.must(p.reading(), "readFailed")
 	p.becomeProbe(p.next)
@@ -169,8 +174,8 @@ func (p *progress) sentAppend(end ident.Position, nowMS int64) {
 	p.next, p.sentMS = end, nowMS
 }
 
-// noteSender notes the process and the store that a message came from, in any phase. Another store is another replica:
-// nothing that the old one acknowledged or was sent counts any more, but where the next append begins.
+// noteSender notes the process and the store that a message came from, in any phase. A different store is a different
+// replica: nothing that the old one acknowledged or was sent counts any longer, except the position of the next append.
 func (p *progress) noteSender(from Peer, logEnd ident.Offset, nowMS int64) {
 	p.incarnation = from.Incarnation
 	if p.ack.store == from.Store {
@@ -186,7 +191,7 @@ func (p *progress) noteSender(from Peer, logEnd ident.Offset, nowMS int64) {
 	}
 }
 
-// noteAck takes an acknowledgement, not beyond logEnd and version newest, in any phase. It ends a probe.
+// noteAck records an acknowledgement, limited to logEnd and to version newest, in any phase. It ends a probe.
 func (p *progress) noteAck(msg *Message, logEnd ident.Offset, newest uint64, nowMS, isrMS int64) {
 	p.endProbe()
 	moved := !p.ack.valid || msg.Durable.Offset > p.ack.end.Offset || msg.StateVersion > p.ack.state
@@ -200,26 +205,26 @@ func (p *progress) noteAck(msg *Message, logEnd ident.Offset, newest uint64, now
 }
 
 // stateCurrent reports whether the follower was sent everything up to the newest version, and needs no snapshot.
-// Without that no replica joins the ISR, however well its log keeps up.
+// Otherwise the replica cannot join the ISR, however well its log keeps up.
 func (p *progress) stateCurrent(newest uint64) bool {
 	return p.state.sent != 0 && p.state.sent == newest && p.ack.state >= p.state.snapshot
 }
 
-// sentSnapshot records a snapshot of version n. The next one waits twice as long each time, until the follower has
-// acknowledged one (CH-3): otherwise large snapshots would queue up in the network.
+// sentSnapshot records a snapshot of version n. The wait before the next snapshot doubles each time until the follower
+// has acknowledged one (CH-3): otherwise large snapshots would queue up in the network.
 func (p *progress) sentSnapshot(n uint64, nowMS, retryMS int64) {
 	s := &p.state
 	s.sent, s.snapshot, s.movedMS = n, n, nowMS
 	s.waitMS = min(max(2*s.waitMS, retryMS), snapshotRetries*retryMS)
 }
 
-// sentDelta records the delta of version n, directly behind the last version sent: the follower refuses a gap.
+// sentDelta records the delta of version n, directly after the last version sent, because the follower refuses a gap.
 func (p *progress) sentDelta(n uint64) {
 	p.must(p.state.sent == n-1, "sentDelta")
 	p.state.sent = n
 }
 
-// snapshotDue reports whether the follower has acknowledged nothing new for as long as the last snapshot is waited for.
+// snapshotDue reports whether the follower has acknowledged nothing new during the wait that follows the last snapshot.
 func (p *progress) snapshotDue(nowMS, retryMS int64) bool {
 	return nowMS-p.state.movedMS >= max(p.state.waitMS, retryMS)
 }
@@ -230,7 +235,7 @@ func (p *progress) noteStateAck(n, newest uint64, nowMS int64) {
 	if n > p.ack.state {
 		p.ack.state, s.movedMS = n, nowMS
 	}
-	if p.ack.state == newest || p.ack.state > s.snapshot { // a version behind the snapshot has come
+	if p.ack.state == newest || p.ack.state > s.snapshot { // a version after the snapshot has arrived
 		s.waitMS = 0
 	}
 	s.sent = max(s.sent, p.ack.state)
@@ -243,12 +248,12 @@ func (p *progress) must(ok bool, transition string) {
 	}
 }
 
-// lag is how long a follower has owed an acknowledgement (AC-5). It has one mark at a time, the end of the log at one
-// moment, so that a follower that acknowledges all the while, but always old puts, lags too.
+// lag measures how long a follower has owed an acknowledgement (AC-5). It has one mark at a time: the end of the log at
+// one moment. So a follower that keeps acknowledging, but only old puts, also lags.
 type lag struct {
 	mark    ident.Offset // not acknowledged since sinceMS
 	sinceMS int64
-	keepsUp bool // the mark before was acknowledged within half of T_isr
+	keepsUp bool // the previous mark was acknowledged within half of T_isr
 }
 
 // restart sets the mark to the current end of the log.

@@ -9,23 +9,23 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// pendingPut has a place in the log and waits for its commit.
+// pendingPut is a put with a position in the log that waits for its commit.
 type pendingPut struct {
 	ticket uint64
 	first  ident.Sequence
 	end    ident.Offset
-	sentMS int64 // when it was appended, or its repeat arrived
+	sentMS int64 // when the put was appended, or its repeat arrived
 
 	outcome Outcome // the answer when it is committed; 0: Committed
 }
 
-// heldPut has no place in the log yet: its failure is definite (RB-1).
+// heldPut is a put without a position in the log, so its failure is definite (RB-1).
 type heldPut struct {
 	put     Put
 	sinceMS int64
 }
 
-// propose takes puts (AC-1). A repeat joins its first attempt; the others are appended as one group, or held.
+// propose handles new puts (AC-1). A repeat joins its first attempt; the others are appended as one group, or held.
 func (m *Machine) propose(ev Propose) {
 	l := m.lead
 	if l == nil {
@@ -49,8 +49,9 @@ func (m *Machine) propose(ev Propose) {
 	}
 }
 
-// answerRepeat recognises a put that needs no write. A request id in the log is that of the whole put, so it is looked
-// up before any message id (AC-7). The put gets the place of its first attempt, or waits for its commit.
+// answerRepeat recognises a put that needs no write. A request id in the log stands for the whole put, so it is looked
+// up before any message id (AC-7). The put is answered with the position of its first attempt, or waits for that
+// attempt's commit.
 func (m *Machine) answerRepeat(p Put) bool {
 	seen, ok := m.recent.Find(p.Draft.Request)
 	if !ok {
@@ -61,7 +62,7 @@ func (m *Machine) answerRepeat(p Put) bool {
 	return true
 }
 
-// answerKnown answers a put whose messages are in the log up to at.end, or lets it wait for their commit.
+// answerKnown answers a put whose messages are in the log up to at.end, or makes it wait for their commit.
 func (m *Machine) answerKnown(p Put, at pendingPut, outcome Outcome) {
 	if at.end <= m.committed.Offset && m.role == Leader {
 		m.done(p.Ticket, at.first, outcome)
@@ -71,7 +72,7 @@ func (m *Machine) answerKnown(p Put, at pendingPut, outcome Outcome) {
 	m.await(at)
 }
 
-// await adds a pending put where its end belongs.
+// await inserts a pending put in the order of its end.
 func (m *Machine) await(p pendingPut) {
 	l := m.lead
 	i := len(l.pending)
@@ -81,7 +82,8 @@ func (m *Machine) await(p pendingPut) {
 	l.pending = slices.Insert(l.pending, i, p)
 }
 
-// appendPut assigns a put its place in the log. From here on a failure is not definite without a rollback (AC-2, RB-1).
+// appendPut assigns a put its position in the log. After that a failure is not definite without a rollback (AC-2,
+// RB-1).
 func (m *Machine) appendPut(p Put) {
 	draft, first, known := p.Draft, ident.Sequence(0), false
 	if draft.Identified {
@@ -137,7 +139,7 @@ func (m *Machine) refuse(ticket uint64) {
 	switch {
 	case n < m.state.MinInSync:
 		c.InSync, c.Minimum = n, m.state.MinInSync
-	case m.withSpace(m.state.ISR) < len(m.state.ISR): // the change of the ISR or of the leader has not come about
+	case m.withSpace(m.state.ISR) < len(m.state.ISR): // the change of the ISR or of the leader has not happened
 		c.Outcome = outcome.DiskFull
 	}
 	m.out.Done = append(m.out.Done, c)
@@ -170,7 +172,8 @@ func (m *Machine) overdue(ms int64) bool {
 	return len(p) > 0 && m.nowMS-p[0].sentMS > ms
 }
 
-// giveUpOverdue answers "in doubt" for pending puts past write deadline and grace time. Their batches stay.
+// giveUpOverdue answers "in doubt" for pending puts past the write deadline and the grace time. Their batches stay in
+// the log.
 func (m *Machine) giveUpOverdue() {
 	l := m.lead
 	keep := l.pending[:0]
@@ -184,8 +187,9 @@ func (m *Machine) giveUpOverdue() {
 	l.pending = keep
 }
 
-// answerPublished handles a put with identities that is not a repeat of an edge (DW-1, DW-4): one whose messages are all
-// in the log is answered with their place, or waits for their commit. It reports whether the put is dealt with.
+// answerPublished handles a put with identities that is not a repeat of an edge (DW-1, DW-4): if all its messages are
+// in the log, it is answered with their position, or waits for their commit. It reports whether the put has been
+// handled.
 func (m *Machine) answerPublished(p Put) bool {
 	d := &m.dedupe
 	r := d.Recognise(&p.Draft)
@@ -203,7 +207,8 @@ func (m *Machine) answerPublished(p Put) bool {
 	return false
 }
 
-// newPart is the part of a put that is not in the log, which is not empty, and the place of its first message if known.
+// newPart is the part of a put that is not in the log, which is not empty, and the position of its first message if
+// known.
 func (m *Machine) newPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {
 	if draft.Count == 1 || draft.HasPutIdentity() {
 		return draft, 0, false
@@ -215,8 +220,8 @@ func (m *Machine) newPart(draft queue.Draft) (part queue.Draft, first ident.Sequ
 	return draft.Keep(func(n int) bool { return r.Fresh[n] }), r.First, r.Any
 }
 
-// placeOfFirst is the place of the first message of a put that is in the log. batch is where the part that was written
-// begins: the first message may have been known before, and stand elsewhere.
+// placeOfFirst is the position of the first message of a put that is in the log. batch is where the newly written part
+// begins: the first message may be an earlier repeat elsewhere in the log.
 func (m *Machine) placeOfFirst(draft *queue.Draft, batch ident.Sequence) ident.Sequence {
 	if draft.Count > 1 && draft.Identified {
 		if r := m.dedupe.Recognise(draft); r.Any {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// quickParts divides RetryMS: an eighth of it, 25 ms, is how long a moved committed end waits for a message that
-// carries it anyway, and the first probe for its answer.
+// quickParts divides RetryMS. An eighth of it, 25 ms, is how long a new committed end waits for a message that carries
+// it anyway, and how long the first probe waits for its answer.
 const quickParts = 8
 
 // syncFollowers makes the list of followers equal to the replicas of the key, and keeps their progress.
@@ -45,14 +45,14 @@ func (l *leadership) follower(n ident.Node) *progress {
 
 func (m *Machine) up(f *progress) bool { return m.node(f.node).up }
 
-// fromPresentProcess reports whether the follower has answered a probe of this epoch as the process that is registered
-// now. An earlier process may have had another disk.
+// fromPresentProcess reports whether the follower has answered a probe of this epoch as the currently registered
+// process. An earlier process may have had another disk.
 func (m *Machine) fromPresentProcess(f *progress) bool {
 	n := m.node(f.node)
 	return !f.probing() && n.incarnation != 0 && n.incarnation == f.incarnation
 }
 
-// silentSince reports whether the follower's node was registered again, and has not answered since.
+// silentSince reports whether the follower's node has registered again and not answered since.
 func (m *Machine) silentSince(f *progress) bool { return m.node(f.node).incarnation > f.incarnation }
 
 // hasEverything reports whether the follower has acknowledged the whole log and the newest channel state.
@@ -94,11 +94,11 @@ func (m *Machine) handleAck(from Peer, msg *Message) {
 	}
 }
 
-// handleReject goes to the place where the two logs join, by their epoch tables (CU-1). The first rejection by a store
-// may lead ahead: an older disk that has come back holds more than the one before it was sent. After that a place which
-// is not before the rejected append gives way to one batch further back, so that the search ends. During a probe only
-// the answer to that probe counts (CU-2): when a pipeline of appends meets a gap, the follower rejects every one of
-// them, and each would start another probe.
+// handleReject moves to the position where the two logs connect, according to their epoch tables (CU-1). The first
+// rejection by a store may move forward: an older disk that has come back may hold more than the replaced disk was
+// sent. After that, a position that is not before the rejected append is replaced by one batch further back, so that
+// the search ends. During a probe only the answer to that probe counts (CU-2): when a pipeline of appends meets a gap,
+// the follower rejects every one of them, and each would start another probe.
 func (m *Machine) handleReject(f *progress, msg *Message) {
 	if f.probing() && msg.Prev.Offset != f.probedAt {
 		return
@@ -136,7 +136,7 @@ func (m *Machine) replicate() {
 	}
 }
 
-// replicateTo sends one follower what it lacks, within its window (AC-3), or the probe again, or a first snapshot.
+// replicateTo sends one follower what it lacks within its window (AC-3), repeats the probe, or sends a first snapshot.
 func (m *Machine) replicateTo(f *progress) {
 	if f.probing() {
 		if m.nowMS-f.sentMS >= f.probeAgainMS(m.o.RetryMS) {
@@ -145,7 +145,7 @@ func (m *Machine) replicateTo(f *progress) {
 		return
 	}
 	if m.spared(f) {
-		if f.next.Offset < m.index.Start().Offset { // it begins afresh there, which makes room
+		if f.next.Offset < m.index.Start().Offset { // the follower's log restarts there, which frees space
 			m.sendFrom(f)
 		}
 	} else {
@@ -159,15 +159,15 @@ func (m *Machine) replicateTo(f *progress) {
 	}
 }
 
-// probeAgainMS is how long a probe waits for its answer: as long as the follower has been asked without an answer, so
-// that a follower that opens ten thousand replicas is asked ever less often.
+// probeAgainMS is how long a probe waits for its answer: as long as the follower has already left probes unanswered. So
+// a follower that is opening ten thousand replicas is probed at growing intervals.
 func (p *progress) probeAgainMS(retryMS int64) int64 {
 	return min(max(p.sentMS-p.askedMS, retryMS/quickParts), retryMS)
 }
 
-// sendFrom sends one append from f.next on, out of the tail, or asks for a read of the files (CU-3).
+// sendFrom sends one append from f.next on, from the tail, or requests a read of the files (CU-3).
 func (m *Machine) sendFrom(f *progress) {
-	if first := m.index.Start(); f.next.Offset < first.Offset { // retention has passed it: it begins afresh there
+	if first := m.index.Start(); f.next.Offset < first.Offset { // retention has passed f.next: the follower's log restarts there
 		f.becomeProbe(first)
 	}
 	if f.asked() || f.next.Offset == m.log.end.Offset || m.spared(f) {
@@ -184,7 +184,7 @@ func (m *Machine) sendFrom(f *progress) {
 	m.appendTo(f, append([]queue.Batch(nil), batches[:groupOf(batches, m.o.GroupBytes)]...), false)
 }
 
-// groupOf counts the batches that go into one append: about limit bytes, at least one.
+// groupOf counts the batches that fit into one append: about limit bytes, at least one.
 func groupOf(batches []queue.Batch, limit int) int {
 	n, size := 0, 0
 	for n < len(batches) && (n == 0 || size+len(batches[n].Bytes) <= limit) {
@@ -209,7 +209,7 @@ func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
 	if n := len(batches); n > 0 {
 		msg.PrevCRC, end = batches[0].PrevCRC, batches[n-1].End
 	}
-	if f.probing() { // f.next stays: a late answer to an earlier repetition counts too
+	if f.probing() { // f.next stays, so that a late answer to an earlier repetition also counts
 		f.sentProbe(msg.Prev.Offset, m.nowMS)
 	} else {
 		f.sentAppend(end, m.nowMS)
@@ -231,7 +231,7 @@ func (m *Machine) handleRead(ev Read) {
 		if ev.Err != nil {
 			m.alarm(ev.Err)
 		}
-		n := 0 // up to the current end: the log may have been cut since the request
+		n := 0 // only up to the current end, because the log may have been cut since the request
 		for n < len(ev.Batches) && ev.Batches[n].End.Offset <= m.log.end.Offset {
 			n++
 		}
@@ -245,8 +245,8 @@ func (m *Machine) handleRead(ev Read) {
 	}
 }
 
-// followerTick repeats messages that may be lost, and sends a committed end that has moved. An append without batches
-// behind a gap makes the follower reject it with its epoch table.
+// followerTick repeats messages that may be lost, and sends a committed end that has moved. If messages were lost, an
+// append without batches after the gap makes the follower reject it with its epoch table.
 func (m *Machine) followerTick(f *progress) {
 	if !m.lead.open || !m.up(f) || f.reading() {
 		return
@@ -263,9 +263,9 @@ func (m *Machine) followerTick(f *progress) {
 	}
 }
 
-// join finds where two logs part, from their epoch tables alone: at the lesser end of the highest epoch that both have.
-// Within an epoch one leader wrote one sequence of batches on top of one log, so two logs that have the epoch are equal
-// up to there (KIP-279). It returns false if they have no epoch in common.
+// join finds where two logs diverge, from their epoch tables alone: at the lower end of the highest epoch that both
+// have. Within an epoch one leader wrote one sequence of batches on top of one log, so two logs that have the epoch are
+// equal up to there (KIP-279). It returns false if they have no epoch in common.
 func join(a, b []commitlog.EpochEnd) (ident.Position, bool) {
 	i, j := len(a)-1, len(b)-1
 	for i >= 0 && j >= 0 {
@@ -282,11 +282,11 @@ func join(a, b []commitlog.EpochEnd) (ident.Position, bool) {
 }
 
 // divergence is the furthest position up to which this log and a follower's may be equal (CU-1). If the tables have no
-// epoch in common, the follower was away for more epochs than a table holds. Then the leader asks at the follower's
-// end, or at its own if that comes first, and with each rejection one batch further back: only of a position that the
-// follower has can it say that the logs are equal there. A start from the beginning would ask a follower whose
-// retention has moved for positions that it has not. The end is that of the follower's table: its durable end may lie
-// before the start of a log that has just begun afresh and is not synced yet.
+// epoch in common, the follower was away for more epochs than a table holds. Then the leader probes at the follower's
+// end, or at its own end if that comes first, and moves one batch back with each rejection: a follower can confirm
+// equality only at positions that it has. A search from the beginning would probe positions that the follower's
+// retention has already removed. The follower's end is taken from its table, because its durable end may be before the
+// start of a log that was just emptied and is not synced yet.
 func (m *Machine) divergence(rejection *Message) ident.Position {
 	if at, ok := join(m.log.epochs, rejection.Epochs); ok {
 		return at

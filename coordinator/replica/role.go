@@ -16,11 +16,11 @@ const (
 	Idle Role = iota
 	// Follower takes appends.
 	Follower
-	// Candidate has found the leader gone, and asks the other members before it proposes itself.
+	// Candidate: the leader is gone, and this replica asks the other members before it proposes itself.
 	Candidate
-	// Electing leads an epoch whose marker is not committed: it serves nothing.
+	// Electing: this replica leads an epoch whose marker is not committed yet, so it serves nothing.
 	Electing
-	// Leader takes puts and delivers. After a rollback it takes puts when its marker is committed (RB-14).
+	// Leader: accepts puts and delivers. After a rollback it accepts puts once its marker is committed (RB-14).
 	Leader
 	// Stopped: the store has failed. The machine acknowledges nothing.
 	Stopped
@@ -68,7 +68,7 @@ func (m *Machine) registered() bool {
 	return n.known && n.incarnation == m.self.Incarnation
 }
 
-// isMember reports whether this very store is in the ISR.
+// isMember reports whether this store is in the ISR.
 func (m *Machine) isMember() bool {
 	return slices.Contains(m.state.ISR, ident.Member{Node: m.self.Node, Store: m.self.Store})
 }

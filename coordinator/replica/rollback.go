@@ -2,14 +2,14 @@ package replica
 
 import "github.com/lockstepmq/lockstep/internal/ident"
 
-// rolledBackPut waits for the marker of the epoch that removed it (RB-6).
+// rolledBackPut is a put that waits for the marker of the epoch that removed it (RB-6).
 type rolledBackPut struct {
 	ticket  uint64
 	sinceMS int64
 }
 
 // rollbackTick proposes a rollback when the oldest pending put has waited longer than the write deadline and no change
-// of the ISR could commit it (RB-2). It also ends the waiting of the puts that cannot get a definite answer.
+// of the ISR could commit it (RB-2). It also answers the puts that cannot get a definite answer.
 func (m *Machine) rollbackTick() {
 	l := m.lead
 	m.giveUpRolledBack()
@@ -19,7 +19,7 @@ func (m *Machine) rollbackTick() {
 	if !m.overdue(m.o.WriteMS) {
 		return
 	}
-	if m.overdue(m.o.WriteMS + m.o.GraceMS) { // no rollback has come about
+	if m.overdue(m.o.WriteMS + m.o.GraceMS) { // no rollback has happened
 		m.giveUpOverdue()
 	}
 	if m.markerCommitted() && m.cas == nil && len(l.unresolved) == 0 && l.open && m.nowMS >= l.retryMS {
@@ -30,7 +30,7 @@ func (m *Machine) rollbackTick() {
 }
 
 // membersAnswer reports whether every other member of the ISR answers as the registered process, with the store that
-// the key names. Otherwise a rollback, whose marker each must acknowledge, brings no definite answer.
+// the key names. Otherwise a rollback gives no definite answer, because every member must acknowledge its marker.
 func (m *Machine) membersAnswer() bool {
 	for _, x := range m.state.ISR {
 		if x.Node == m.self.Node {
@@ -63,9 +63,9 @@ func (m *Machine) proposeRollback() {
 	m.proposeCAS(casRollback, s, nil, nil)
 }
 
-// rollBack switches to the epoch that was won (RB-4). One journal record removes everything above the current committed
-// end (RB-10), and puts the marker in its place. This leader continues to deliver what was committed before, and
-// accepts changes of the channels (RB-14). A put is appended only behind the committed marker (RB-7).
+// rollBack switches to the new epoch (RB-4). One journal record removes everything above the current committed end
+// (RB-10), and puts the marker in its place. This leader continues to deliver what was committed before, and accepts
+// changes of the channels (RB-14). A put is appended only behind the committed marker (RB-7).
 func (m *Machine) rollBack(e ident.Epoch) {
 	old := m.lead
 	m.counters.Rollbacks++
@@ -81,13 +81,13 @@ func (m *Machine) rollBack(e ident.Epoch) {
 	m.awaitMarker(old)
 }
 
-// awaitMarker lets the pending puts of the old epoch wait for the new one's marker. Its pending changes are in doubt:
-// their effect is in the snapshot that the new epoch issues, which is not committed yet.
+// awaitMarker makes the pending puts of the old epoch wait for the marker of the new one. Its pending changes are in
+// doubt: their effect is in the snapshot that the new epoch issues, which is not committed yet.
 func (m *Machine) awaitMarker(old *leadership) {
 	l := m.lead
 	l.rolledBack = old.rolledBack
 	for _, p := range old.pending {
-		if p.end <= l.start.Offset { // cannot be: commit has answered it
+		if p.end <= l.start.Offset { // cannot happen: commit has answered it
 			m.done(p.ticket, p.first, Committed)
 			continue
 		}

@@ -7,8 +7,9 @@ import (
 )
 
 // transfer is a planned change of leader (EL-7): puts are held, everything is committed and copied, the channels stop,
-// the target has their last changes, then the key is given to it. target is "" when no transfer is in progress. If
-// number is not 0, it identifies the request to the channels to stop, made at stopMS; stopped is set when they have.
+// the target has their last changes, then the key is rewritten to name it as leader. target is "" when no transfer is
+// in progress. If number is not 0, it identifies the request to the channels to stop, made at stopMS; stopped is set
+// when they have.
 type transfer struct {
 	target  ident.Node
 	sinceMS int64
@@ -24,9 +25,9 @@ func (m *Machine) transferLeadership(ev TransferLeadership) {
 	}
 }
 
-// transferTick leads on when a transfer has not come about within the grace time, or within half of T_isr since the
-// channels were asked to stop (no message is delivered since then), or its answer is lost. If it has landed after all,
-// the target is a member of the ISR: it has all that is committed here until then.
+// transferTick resumes the leadership when a transfer has not happened within the grace time, or within half of T_isr
+// since the channels were asked to stop (no message is delivered since then), or its answer is lost. If it has landed
+// after all, the target is a member of the ISR: it has everything that is committed here until then.
 func (m *Machine) transferTick() {
 	l := m.lead
 	if t := &l.transfer; t.target != "" && (m.nowMS-t.sinceMS > m.o.GraceMS || t.number != 0 && m.nowMS-t.stopMS > m.o.ISRMS/2) {
@@ -41,8 +42,9 @@ func (m *Machine) channelsStopped(ev ChannelsStopped) {
 	}
 }
 
-// proposeTransfer proposes the target as leader once it has everything. Its store must still be a member, for it may
-// have been proposed out since the transfer began: a live leader whose store is not a member would block every election.
+// proposeTransfer proposes the target as leader once it has everything. Its store must still be a member, because its
+// removal may have been proposed since the transfer began. A live leader whose store is not a member would block every
+// election.
 func (m *Machine) proposeTransfer() bool {
 	l := m.lead
 	if l.transfer.target == "" {
@@ -55,11 +57,11 @@ func (m *Machine) proposeTransfer() bool {
 	if len(l.pending) > 0 || m.committed.Offset != m.log.end.Offset || f.ack.end.Offset != m.log.end.Offset {
 		return false
 	}
-	if l.transfer.number == 0 { // as late as possible: nothing is delivered from now on
+	if l.transfer.number == 0 { // as late as possible, because nothing is delivered from now on
 		m.transfers++
 		l.transfer.number, l.transfer.stopMS = m.transfers, m.nowMS
 	}
-	// A finish after the proposal would be in no state that the target has: the message would be delivered again.
+	// A finish after the proposal would be missing in the target's state, and the message would be delivered again.
 	if !l.transfer.stopped || f.ack.state != l.stateIssued {
 		return false
 	}

@@ -17,7 +17,7 @@ type View struct {
 	End               ident.Position
 	EpochStart        ident.Position // leader: of its epoch
 	StateIssued       uint64         // leader: the newest channel-state version
-	StateCommitted    uint64         // leader: the newest one that all of the maximal ISR holds
+	StateCommitted    uint64         // leader: the newest version that every member of the maximal ISR holds
 	Stopping          uint64         // leader: a number of a request to stop the channels, answered by ChannelsStopped; 0: they serve
 	ISR               []ident.Member
 	Replicas          []ident.Node
@@ -27,7 +27,7 @@ type View struct {
 	PendingBytes      int  // appended and not committed, plus held
 	UnderReplicated   bool
 	SyncOverdue       bool // the disk here has not answered for twice T_isr
-	DiskStalled       bool // leader: and those of enough other members have
+	DiskStalled       bool // leader: the same, while the disks of enough other members have answered
 	Identities        int  // in the dedupe window
 	KeepsIdentified   bool // retention keeps the log from IdentifiedFrom on (DW-5)
 	IdentifiedFrom    ident.Offset

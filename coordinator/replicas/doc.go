@@ -1,6 +1,6 @@
-// Package replicas opens and closes the replicas on this broker as the metadata says. It prepares the
-// replicas of topics that are about to be created, opens those that are placed here, marks those of
-// topics in the trash, and removes those that were moved away or deleted.
+// Package replicas opens and closes the replicas on this broker according to the metadata. It prepares the replicas of
+// topics that are about to be created, opens those that are placed here, marks those of topics in the trash, and
+// removes those that were moved away or deleted.
 //
 // It does not decide where replicas are placed (packages admin and controller) and does not run them (package engine).
 //

@@ -23,7 +23,7 @@ func (l *Local) drop(t metadata.TopicState) {
 			gone = append(gone, p)
 		}
 	}
-	l.o.Group.Go(func(context.Context) { // each takes a few syncs: the metadata does not wait for them
+	l.o.Group.Go(func(context.Context) { // each takes a few syncs, which the goroutine of the metadata must not wait for
 		for _, p := range gone {
 			l.trashDeleted(p, "its topic was deleted")
 		}
@@ -71,8 +71,9 @@ func (l *Local) trashDeleted(p ident.Partition, why string) {
 }
 
 // moveAway removes a replica that was reassigned. It first stops acknowledging, then rereads the partition's key
-// linearizably; if the key no longer lists this broker, it trashes the files. If the replica was moved back, that
-// change unmutes it. Its machine stays until the replica is trashed, because only the machine has the end of the log.
+// linearizably; if the key no longer lists this broker, it trashes the files. If the replica was moved back, the change
+// of the key unmutes it. Its machine stays until the replica is trashed, because only the machine has the end of the
+// log.
 func (l *Local) moveAway(ctx context.Context, id ident.Partition) {
 	muted := l.whileAway(id, func() {
 		if p, ok := l.o.Engine.Partition(id); ok {

@@ -31,7 +31,7 @@ const openers = 32
 // RetryEvery is how often the caller calls Retry.
 const RetryEvery = time.Second
 
-// peers notifies machines of the other brokers (liveness.Peers).
+// peers notifies machines of the state of the other brokers (liveness.Peers).
 type peers interface {
 	LiveEvent(s metadata.PartitionState, n ident.Node) replica.Event
 	Introduce(p ident.Partition, nodes []ident.Node)
@@ -42,7 +42,7 @@ type space interface {
 	Introduce(nodes []ident.Node, post func(replica.Event))
 }
 
-// Options are all required but Space.
+// Options: all fields except Space are required.
 type Options struct {
 	Self        ident.Node
 	Incarnation func() ident.Incarnation // of the newest registration
@@ -54,7 +54,7 @@ type Options struct {
 	Peers       peers
 	Space       space           // nil: every broker has space
 	MayCache    bool            // topics may be acknowledged from the page cache here (--durability=replicated)
-	Replica     replica.Options // Partition and Self are filled in
+	Replica     replica.Options // New replicas get Partition and Self filled in
 	Queue       nsqd.Options    // Policy is filled in
 	Group       *concurrency.Group
 	Log         logrus.FieldLogger
@@ -66,10 +66,10 @@ type Local struct {
 	locks      [openers]sync.Mutex            // by partition; see lock
 	durability sync.Mutex                     // held while the store's durability is checked and changed
 	introduced map[ident.Partition]introduced // owned by the goroutine that applies the metadata
-	waiting    map[ident.Partition]bool       // for disk space; owned by the same goroutine
+	waiting    map[ident.Partition]bool       // replicas that wait for disk space; owned by the same goroutine
 }
 
-// introduced is the list of replicas that a partition's machine was notified of.
+// introduced is the list of a partition's replicas whose brokers its machine has been notified of.
 type introduced struct {
 	to       *engine.Partition
 	replicas []ident.Node
@@ -87,8 +87,8 @@ func (l *Local) lock(p ident.Partition) (unlock func()) {
 	return mu.Unlock
 }
 
-// PartitionsChanged creates the stores that are missing here, many at once, because each takes a few
-// syncs and no other change is received until it returns. Then it opens or notifies each replica.
+// PartitionsChanged creates the stores that are missing here, many concurrently, because each takes a few syncs and no
+// other change of the metadata is processed until it returns. Then it opens or notifies each replica.
 func (l *Local) PartitionsChanged(ids []ident.Partition) {
 	l.makeStores(ids)
 	for _, p := range ids {
@@ -139,15 +139,15 @@ func (l *Local) storeLocked(topic string, p ident.Partition) (*store.Partition, 
 	return st, nil
 }
 
-// partitionChanged opens a replica that is placed here, notifies one that is open, and removes one
-// that was moved away, also while this broker was down.
+// partitionChanged opens a replica that is placed here, notifies one that is open, and removes one that was moved away,
+// even while this broker was down.
 func (l *Local) partitionChanged(id ident.Partition) {
 	s, ok := l.o.Catalog.Partition(id)
 	waited := l.waiting[id]
 	delete(l.waiting, id)
 	if !ok {
 		delete(l.introduced, id)
-		return // gone: only a tombstone proves that the topic was deleted
+		return // the key is gone: only a tombstone would prove that the topic was deleted
 	}
 	if slices.Contains(s.Replicas, l.o.Self) {
 		p, err := l.open(id)
@@ -211,7 +211,7 @@ func (l *Local) open(id ident.Partition) (*engine.Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	var options engine.TopicOptions // the defaults while the topic is not known here
+	var options engine.TopicOptions // the defaults until the catalog has the topic
 	if t, ok := l.o.Catalog.Hosted(id.Topic); ok {
 		options = optionsOf(t)
 	}
@@ -232,8 +232,8 @@ func (l *Local) open(id ident.Partition) (*engine.Partition, error) {
 	return p, nil
 }
 
-// Compact makes one full version of the channel state for a checkpoint (store.Options). No
-// channel of it ever serves, so it needs neither a log nor other replicas.
+// Compact merges the channel state into one full version for a checkpoint (store.Options). The channels that it builds
+// never serve, so it needs neither a log nor other replicas.
 func Compact(topic string, id ident.Partition, confirms []queue.StateVersion) ([]byte, bool) {
 	q := nsqd.NewPartition(topic, id, nil, nil, nsqd.Options{})
 	replica.Replay(q, confirms)
@@ -252,7 +252,7 @@ func (l *Local) Prepare(req calls.PrepareRequest) (calls.Prepared, error) {
 			resp.Stores[i] = st.StoreID()
 		}
 	})
-	if req.Durability == string(metadata.DurabilitySync) { // now, and not in the goroutine that applies the metadata
+	if req.Durability == string(metadata.DurabilitySync) { // do it here, not in the goroutine that applies the metadata
 		errs = append(errs, l.requireSync(req.Name, req.Topic))
 	}
 	return resp, errors.Join(errs...)
@@ -282,7 +282,7 @@ func (l *Local) unused(p ident.Partition) bool {
 	return r.Epoch == 0 && r.End == ident.Position{}
 }
 
-// trashUnused does nothing if the partition was opened since: its key came late.
+// trashUnused does nothing if the partition has been opened in the meantime, because its key arrived late.
 func (l *Local) trashUnused(p ident.Partition) error {
 	defer l.lock(p)()
 	if !l.unused(p) {

@@ -15,10 +15,10 @@ const durabilityEvery = time.Second
 
 // The durability of a topic is in its key. A broker started with --durability=replicated acknowledges from its page
 // cache only while every topic with a replica here allows that. Otherwise it syncs everything, because all partitions
-// share one journal. A broker started with --durability=sync always does.
+// share one journal. A broker started with --durability=sync always syncs everything.
 
-// requireSync makes the store sync all partitions if the topic of a replica requires syncs. The
-// replica's folder exists already, so RunDurability does not undo it.
+// requireSync makes the store sync all partitions if the topic of a replica requires syncs. The replica's folder
+// already exists, so RunDurability does not undo it.
 func (l *Local) requireSync(topic string, id ident.TopicID) error {
 	if !l.o.MayCache || l.allowsCache(id) {
 		return nil

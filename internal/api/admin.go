@@ -72,8 +72,8 @@ func validFilter(text string) error {
 	return nil
 }
 
-// CreateTopic creates a topic. 0 and nil take the broker's default. If the topic exists with other settings than the
-// given ones, the error is ErrConflict.
+// CreateTopic creates a topic. 0 and nil select the broker's default. If the topic exists with settings that differ
+// from the given ones, the error is ErrConflict.
 type CreateTopic struct {
 	Topic                                    string
 	Partitions, ReplicationFactor, MinInSync int
@@ -90,17 +90,17 @@ type SetTopic struct {
 }
 
 // DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be undeleted for that time,
-// unless Now is set. BrokerByBroker says that the client asks all brokers one after the other, as nsqadmin does. A
-// topic that a put has recreated since the first request is not deleted then, and a broker that is tombstoned for the
-// topic deletes nothing.
+// unless Now is set. BrokerByBroker says that the client asks all brokers one after the other, as nsqadmin does. In
+// that case a topic that a put has recreated since the first request is not deleted, and a broker that is tombstoned
+// for the topic deletes nothing.
 type DeleteTopic struct {
 	Topic          string
 	Now            bool
 	BrokerByBroker bool
 }
 
-// UndeleteTopic restores a deleted topic within its grace: the one with the id, or without an id the last deleted one
-// of the name. ErrConflict: another topic has the name.
+// UndeleteTopic restores a deleted topic within its grace: the topic with the id or, without an id, the topic of the
+// name that was deleted last. ErrConflict: another topic has the name.
 type UndeleteTopic struct {
 	Topic string
 	ID    ident.TopicID
@@ -124,12 +124,12 @@ type PauseTopic struct {
 // MoveReplica moves a replica of a partition from one broker to another.
 type MoveReplica struct {
 	Topic     string
-	Partition int // −1: it could not be read
+	Partition int // −1: the argument could not be parsed
 	From, To  ident.Node
 }
 
-// SetReplication changes the number of replicas of a topic, and the number of them that must be in sync for a put; 0:
-// unchanged.
+// SetReplication changes the number of replicas of a topic, and the number of replicas that must be in sync for a put;
+// 0: unchanged.
 type SetReplication struct {
 	Topic                        string
 	ReplicationFactor, MinInSync int
@@ -202,15 +202,15 @@ type SetPolicy struct {
 }
 
 // Planner reports what an operation on the placement (Balance, MoveReplica, Decommission, Drain) would change. Errors
-// as Admin.
+// are those of Admin.
 type Planner interface {
 	Plan(ctx context.Context, op Operation) (Plan, error)
 }
 
-// Plan is the whole change that an operation starts, as the cluster is now.
+// Plan is the whole change that an operation would start in the current state of the cluster.
 type Plan struct {
 	Steps   []PlanStep   `json:"steps"`   // by topic and partition
-	Brokers []PlanBroker `json:"brokers"` // all of them, by name
+	Brokers []PlanBroker `json:"brokers"` // all brokers, by name
 	Blocked []string     `json:"blocked"` // partitions that cannot be moved as requested, with the reason
 }
 
@@ -260,11 +260,12 @@ type Remains struct {
 	// Outdated: a replica has a later epoch than the metadata, or has seen the end of its epoch. The metadata was
 	// restored from a backup, and its in-sync set may be wrong.
 	Outdated bool `json:"outdated,omitempty"`
-	// Refused is the reason why an unclean recovery is not possible, or not needed; "": it is the only way.
+	// Refused is the reason why an unclean recovery is not possible, or not needed; "": recovery is possible and the
+	// only remedy.
 	Refused string `json:"refused,omitempty"`
 }
 
-// Member is a member of the in-sync set: it had everything acknowledged.
+// Member is a member of the in-sync set: it held every acknowledged message.
 type Member struct {
 	ident.Member
 	State string `json:"state"` // one of the states below

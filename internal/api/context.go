@@ -33,7 +33,7 @@ func RequesterOf(ctx context.Context) Requester {
 }
 
 // Seat admits the connection of a client to the seats of logged-in clients, or, if loggedIn is false, of clients that
-// have rights without a login. Until then another connection may displace it. It reports false if there is no seat.
+// have rights without a login. Before that, another connection may displace it. It returns false if no seat is free.
 type Seat func(loggedIn bool) bool
 
 // LogStranger is the field of log lines that a client can cause before its login. Their rate is limited.

@@ -19,12 +19,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Publisher takes puts for any topic, also for topics that other brokers lead.
+// Publisher accepts puts for any topic, including topics that other brokers lead.
 type Publisher interface {
-	// Admit is called before a body of this size is read. It blocks for back-pressure, and creates the topic if it does
-	// not exist and that is allowed.
+	// Admit is called before a body of this size is read. It blocks for back-pressure. If the topic does not exist and
+	// may be created, it creates the topic.
 	Admit(ctx context.Context, topic string, bytes int) error
-	// Publish takes one put, and fills in its request id. key nil: any partition.
+	// Publish accepts one put and fills in its request id. A nil key means any partition.
 	Publish(topic string, key []byte, d queue.Draft, a Answerer)
 	// PublishAt is Publish to the partition with this number. outcome.ErrPartitionNotFound: the topic does not have it.
 	PublishAt(topic string, partition int, d queue.Draft, a Answerer)
@@ -33,8 +33,8 @@ type Publisher interface {
 // Answerer receives the answer to one put, once. Answer must not block.
 type Answerer interface{ Answer(r PutResult) }
 
-// PutResult is the outcome of one put. Err is nil (committed) or wraps an error of package outcome.
-// ID and Sequence are the first message's, valid if Err is nil.
+// PutResult is the outcome of one put. Err is nil (committed) or wraps an error of package outcome. ID and Sequence are
+// those of the first message, valid if Err is nil.
 type PutResult struct {
 	ID       MessageID
 	Sequence ident.Sequence
@@ -44,7 +44,7 @@ type PutResult struct {
 }
 
 // EachError is the error of a put whose messages were stored in part: in a topic that recognises content, each message
-// has a partition of its own.
+// may belong to a different partition.
 type EachError struct {
 	Whole error   // in doubt, unless nothing is stored
 	Each  []error // of the messages, in their order; nil: stored
@@ -77,7 +77,7 @@ type Subscribers interface {
 type SubscribeRequest struct {
 	Topic, Channel string
 	From           string // start of a new channel: earliest | latest | <time> | <sequence>; "": by the rules
-	Reposition     bool   // From also moves an existing channel without consumers
+	Reposition     bool   // From also repositions an existing channel that has no consumers
 	Partition      int    // -1: all
 	Ordered        bool
 	MsgTimeoutMS   int64
@@ -91,8 +91,8 @@ type SubscribeRequest struct {
 type Subscription interface {
 	// Wake receives (capacity 1, edge-triggered, never lost) when Pull may find messages.
 	Wake() <-chan struct{}
-	// Pull appends at most credit deliveries to dst, which are in flight to this subscription then. It finds fewer if
-	// they are large, or the client's share of the memory is used up.
+	// Pull appends at most credit deliveries to dst, which are then in flight to this subscription. It returns fewer if
+	// they are large, or if the client's share of the memory is used up.
 	Pull(credit int, dst []Delivery) []Delivery
 	// Written reports, once for each delivery of Pull, that it is written or abandoned: its memory is released.
 	Written(list []Delivery)
@@ -102,13 +102,13 @@ type Subscription interface {
 	Requeue(id MessageID, delayMS int64) error
 	Touch(id MessageID) error
 	// Settle carries out a verb on one delivery. ErrNotOwner: this subscription has a later delivery of the message.
-	// ErrNotInFlight: ask the leader of the message (Receipts).
+	// ErrNotInFlight: the caller must ask the leader of the message (Receipts).
 	Settle(r Receipt, do Settlement) error
 	// InFlight counts the deliveries that are neither finished, requeued nor timed out.
 	InFlight() int
 	// Ordered reports whether the subscription or its topic requires an ordered channel.
 	Ordered() bool
-	// Oldest is the oldest delivery in flight; nil: there is none. It searches all of them.
+	// Oldest is the oldest delivery in flight; nil if there is none. It searches all deliveries.
 	Oldest() *HeldMessage
 	// SetReady sets the credit that the consumer grants (RDY), for relays and statistics.
 	SetReady(n int)
@@ -145,7 +145,7 @@ type Refusal struct {
 	Err  error
 }
 
-// Channels reads and changes channels. Errors as Admin.
+// Channels reads and changes channels. Errors are those of Admin.
 type Channels interface {
 	// ChannelViews lists a topic's channels by name.
 	ChannelViews(topic string) ([]ChannelView, error)
@@ -153,7 +153,7 @@ type Channels interface {
 	Policy(topic, channel string) (ChannelPolicy, error)
 	// Deferred lists at most limit delayed messages, by deadline.
 	Deferred(ctx context.Context, topic, channel string, limit int) ([]DeferredMessage, error)
-	// CancelDeferred finishes the delayed ones of these messages and returns their number.
+	// CancelDeferred finishes those of the given messages that are delayed, and returns their number.
 	CancelDeferred(ctx context.Context, topic, channel string, ids []MessageID) (int, error)
 	// Positions lists the position of each durable channel of a topic in each partition.
 	Positions(ctx context.Context, topic string) ([]ChannelPosition, error)
@@ -166,7 +166,7 @@ type Channels interface {
 	Redrive(ctx context.Context, topic, channel string, limit int) (int, error)
 }
 
-// ChannelView is a channel as the metadata has it. Ephemeral channels are only in /stats.
+// ChannelView is a channel according to the metadata. Ephemeral channels appear only in /stats.
 type ChannelView struct {
 	Channel string `json:"channel"`
 	Ordered bool   `json:"ordered"`
@@ -201,7 +201,7 @@ type ChannelPosition struct {
 type SeekResult struct {
 	DryRun     bool       `json:"dry_run"` // nothing has moved
 	Skips      *uint64    `json:"skips"`   // unfinished, and no longer delivered
-	Repeats    *uint64    `json:"repeats"` // finished or passed, and delivered again
+	Repeats    *uint64    `json:"repeats"` // finished or skipped, and delivered again
 	Partitions []SeekMove `json:"partitions"`
 }
 
@@ -212,7 +212,7 @@ type SeekMove struct {
 	To        *ident.Sequence `json:"to"`
 	Skips     *uint64         `json:"skips"`
 	Repeats   *uint64         `json:"repeats"`
-	Stays     bool            `json:"stays,omitempty"` // SeekChannel.Idle, and the channel has consumers
+	Stays     bool            `json:"stays,omitempty"` // with SeekChannel.Idle: the channel has consumers and is not moved
 }
 
 // FinishElsewhere names messages of one partition that are finished for a channel. If the topic does not have this id,
@@ -244,9 +244,10 @@ type DeferredPosition struct {
 	Attempts   uint16         `json:"attempts,omitempty"`
 }
 
-// Stats has the queues that this broker leads. Only leaders report, because tools sum over brokers.
+// Stats returns the statistics of the queues that this broker leads. Only leaders report, because tools sum over
+// brokers.
 type Stats interface {
-	// Topics returns them by name, with their channels by name. "" selects all.
+	// Topics returns the topics sorted by name, each with its channels sorted by name. "" selects all.
 	Topics(topic, channel string, includeClients bool) []TopicStats
 	// Health is nil, or the reason why the broker cannot store messages.
 	Health() error
@@ -264,11 +265,11 @@ type Directory interface {
 	Nodes() []NodeEntry
 	// Tombstone removes a node ("broadcast_address:http_port") from Lookup of a topic for the tombstone lifetime.
 	Tombstone(topic, node string) error
-	// TopicSettings are the effective settings of a topic; false: there is none.
+	// TopicSettings are the effective settings of a topic; false if the topic does not exist.
 	TopicSettings(topic string) (TopicSettings, bool)
 	// Trash lists the deleted topics that can be undeleted, oldest deletion first.
 	Trash() []TrashedTopic
-	// Usage counts what a user created and still exists.
+	// Usage counts the topics, partitions and channels that a user created and that still exist.
 	Usage(user string) Usage
 	// Limits are the limits of the cluster with their use.
 	Limits() LimitsView
@@ -310,13 +311,13 @@ type ClusterView struct {
 	Brokers    []BrokerView  `json:"brokers"`
 	Topics     []TopicView   `json:"topics"`
 	Self       ident.Node    `json:"self"`
-	Level      int           `json:"feature_level"` // that all brokers have, running or not; it never falls
+	Level      int           `json:"feature_level"` // the feature level that all brokers support, running or not; it never falls
 	Counters   CounterTotals `json:"counters"`
 	// MetadataUnheardMS is how long the metadata store has not answered this broker; 0 while it answers.
 	MetadataUnheardMS int64 `json:"metadata_unheard_ms"`
 }
 
-// InSync returns the smallest in-sync set of a topic's partitions and the number of their replicas; 0, 0: there is no
+// InSync returns the smallest in-sync set of a topic's partitions and the number of their replicas; 0, 0 if there is no
 // such topic.
 func (v ClusterView) InSync(topic string) (least, replicas int) {
 	for _, x := range v.Topics {
@@ -367,7 +368,7 @@ type BrokerView struct {
 	HTTPSAddress string            `json:"https_address,omitempty"` // "": it has none
 	RPCAddress   string            `json:"rpc_address"`
 	Zone         string            `json:"zone"`
-	Version      string            `json:"version"`                    // of NSQ, which it speaks
+	Version      string            `json:"version"`                    // the version of NSQ that the broker speaks
 	Build        string            `json:"lockstep_version,omitempty"` // of the product
 	Leaving      bool              `json:"leaving"`                    // it is being decommissioned
 	Drain        string            `json:"drain,omitempty"`            // "leaders" or "replicas"
@@ -416,7 +417,8 @@ type TrashedTopic struct {
 	Bytes       int64         `json:"bytes"`    // of one copy of the log
 	// Incomplete: messages and bytes lack a partition whose leader did not answer.
 	Incomplete bool `json:"incomplete,omitempty"`
-	// RemainingMS is the rest of the grace. UntilMS is when it ends, or later if there is no controller for a time.
+	// RemainingMS is the rest of the grace. UntilMS is when it ends, or later if the cluster is without a controller
+	// for a time.
 	RemainingMS int64 `json:"remaining_ms"`
 	UntilMS     int64 `json:"until_ms"`
 	Purging     bool  `json:"purging,omitempty"` // it is being removed permanently
@@ -450,10 +452,10 @@ type DamageView struct {
 	EndSequence   ident.Sequence `json:"end_sequence"`
 }
 
-// Usage counts what the quotas of a user limit: what the user created and still exists.
+// Usage counts what the quotas of a user limit: what the user created and what still exists.
 type Usage struct {
 	Topics     int `json:"topics"`
-	Partitions int `json:"partitions"` // of all its topics, including the trash
+	Partitions int `json:"partitions"` // of all the user's topics, including those in the trash
 	Channels   int `json:"channels"`   // durable ones
 }
 
@@ -463,11 +465,11 @@ type LimitView struct {
 	Limit int `json:"limit"` // 0: none
 }
 
-// LimitsView has the limits of the cluster, as configured at this broker, with their use.
+// LimitsView lists the limits of the cluster, as configured at this broker, with their use.
 type LimitsView struct {
 	Topics     LimitView `json:"topics"`
 	Partitions LimitView `json:"partitions"` // including the trash
-	// Channels counts the durable channels of the topic with the most of them.
+	// Channels counts the durable channels of the topic that has the most.
 	Channels LimitView `json:"channels_of_a_topic"`
 }
 

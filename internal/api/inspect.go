@@ -23,18 +23,18 @@ type PeekRequest struct {
 	From      string // earliest, latest, a unix time in ns or a sequence
 	Limit     int
 	Node      ident.Node // whose replica is read; "": any
-	// Uncommitted reads to the end of the replica's log, also of a replica that is refused or has no leader. Only with
-	// Node.
+	// Uncommitted reads to the end of the replica's log, even of a replica that is refused or has no leader. Valid only
+	// with Node.
 	Uncommitted bool
 	// Leader: the broker answers only while it leads, so that no committed message is missing. Another replica may not
 	// have the committed end yet.
 	Leader bool
 }
 
-// Peeked are messages of a replica, consumed or not. Start is the first retained message, End is behind the last
-// committed one (with Uncommitted: the last one), Next is where the following answer begins. Mark identifies the log
-// below the first requested message, NextMark below Next: logs with equal marks at a sequence have the same messages
-// below it. "": the log does not have that message.
+// Peeked are messages of a replica, consumed or not. Start is the first retained message. End is after the last
+// committed message (with Uncommitted: after the last message). Next is where the next answer begins. Mark identifies
+// the log below the first requested message, NextMark below Next: logs with equal marks at a sequence have the same
+// messages below it. "": the log does not have that message.
 type Peeked struct {
 	Start    ident.Sequence  `json:"start"`
 	End      ident.Sequence  `json:"end"`
@@ -123,7 +123,7 @@ type MessageTrace struct {
 	Partition uint16          `json:"partition"`
 	Sequence  ident.Sequence  `json:"sequence"`
 	State     string          `json:"state"`
-	Time      int64           `json:"timestamp,omitempty"` // unix ns of the put; of a message that the log has
+	Time      int64           `json:"timestamp,omitempty"` // unix ns of the put, if the log has the message
 	DeliverAt int64           `json:"deliver_at,omitempty"`
 	Bytes     int             `json:"bytes,omitempty"` // of the body
 	Header    json.RawMessage `json:"header,omitempty"`
@@ -132,7 +132,7 @@ type MessageTrace struct {
 	Replicas  []ident.Node    `json:"replicas"`
 	ISR       []ident.Node    `json:"isr"`
 	Committed ident.Sequence  `json:"committed_sequence"`
-	Channels  []ChannelTrace  `json:"channels"` // of a committed message, also of one that was removed
+	Channels  []ChannelTrace  `json:"channels"` // of a committed message, even of one that was removed
 }
 
 // ChannelTrace is the state of a message in one channel.
@@ -141,5 +141,5 @@ type ChannelTrace struct {
 	State    string   `json:"state"`
 	Attempts uint16   `json:"attempts,omitempty"` // so far
 	Deadline int64    `json:"deadline,omitempty"` // unix ns: of the delivery, or of the delay
-	Clients  []string `json:"clients,omitempty"`  // addresses of the consumers that it is in flight to
+	Clients  []string `json:"clients,omitempty"`  // addresses of the consumers to which it is in flight
 }

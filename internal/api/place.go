@@ -9,13 +9,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Places is the help of an argument that ParsePlace reads.
+// Places is the help text of an argument that ParsePlace parses.
 const Places = "earliest, latest, a sequence, or a time: RFC 3339, or a Unix time in ns"
 
-// placeKind is the form of a place.
+// placeKind is the form of a Place.
 type placeKind int
 
-// The kinds of places.
+// The kinds of Place.
 const (
 	PlaceByRule   placeKind = iota // "": the rules of a new channel
 	PlaceEarliest                  // "earliest"
@@ -32,11 +32,12 @@ type Place struct {
 	Time     time.Time      // of PlaceTime
 }
 
-// leastUnixNS separates the two meanings of a number: from here on it is a time in ns. The number is March 1973 in ns.
-// Present times in other units are below it: they are sequences beyond the end.
+// leastUnixNS separates the two meanings of a number: from this value on a number is a time in ns. As a time in ns the
+// value is March 1973. Current times in coarser units are below it, so they are read as sequences, which are beyond the
+// end.
 const leastUnixNS = 100_000_000_000_000_000
 
-// ParsePlace reads a place. Errors wrap ErrInvalid.
+// ParsePlace parses a Place. Errors wrap ErrInvalid.
 func ParsePlace(text string) (Place, error) {
 	switch text {
 	case "":
@@ -62,8 +63,8 @@ func ParsePlace(text string) (Place, error) {
 // clockSkew is how far the clock of a client may be ahead of the broker's.
 const clockSkew = time.Minute
 
-// ToCome returns an error if the place is a time in the future, probably a mistyped one: the channel would skip all
-// messages. Errors wrap ErrInvalid.
+// ToCome returns an error if the place is a time in the future. Such a time is probably mistyped, and the channel would
+// skip all messages. Errors wrap ErrInvalid.
 func (p Place) ToCome(now time.Time) error {
 	if p.Kind != PlaceTime || !p.Time.After(now.Add(clockSkew)) {
 		return nil

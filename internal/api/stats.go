@@ -43,8 +43,8 @@ type ChannelStats struct {
 	FilteredCount       uint64        `json:"filtered_count,omitempty"` // rejected by the filter, or for another channel alone
 	ExpiredCount        uint64        `json:"expired_count,omitempty"`  // including those that became dead letters
 	Inherited           uint64        `json:"-"`                        // as TopicStats.Inherited
-	// Lags: the channel has messages that are neither finished nor deferred; Oldest is the first. Both for one
-	// partition.
+	// Lags: the channel has messages that are neither finished nor deferred; Oldest is the first of them. Both refer to
+	// one partition.
 	Lags   bool           `json:"-"`
 	Oldest ident.Sequence `json:"-"`
 	Held   time.Duration  `json:"-"` // age of the oldest message in flight
@@ -121,7 +121,7 @@ type TopicSample struct {
 	Paused     bool            `json:"p,omitempty"`
 	KeptBytes  int64           `json:"k,omitempty"` // of one copy of the logs
 	Channels   []ChannelSample `json:"c,omitempty"`
-	// The console sets the rates a second: of Put and PutBytes; nil: unknown.
+	// The rates of Put and PutBytes per second, set by the console; nil: unknown.
 	PutRate   *float64 `json:"w,omitempty"`
 	BytesRate *float64 `json:"b,omitempty"`
 }
@@ -132,7 +132,7 @@ type ChannelSample struct {
 	Depth      int64              `json:"d,omitempty"`
 	InFlight   int64              `json:"i,omitempty"`
 	Deferred   int64              `json:"f,omitempty"`
-	Finished   uint64             `json:"-"`           // messages that the channel has passed; comparable as counts of the topic
+	Finished   uint64             `json:"-"`           // messages that the channel has passed; comparable under the same condition as the topic's counts
 	Requeued   uint64             `json:"q,omitempty"` // since the leadership began; for metrics.Queues by this process
 	TimedOut   uint64             `json:"x,omitempty"` // as Requeued
 	Filtered   uint64             `json:"-"`           // by this process; only for metrics.Queues
@@ -142,7 +142,7 @@ type ChannelSample struct {
 	Ordered    bool               `json:"o,omitempty"`
 	Lag        time.Duration      `json:"l,omitempty"` // age of the oldest message that is neither finished nor deferred
 	Partitions []ChannelPartition `json:"a,omitempty"`
-	FinishRate *float64           `json:"r,omitempty"` // of Finished a second; the console sets it; nil: unknown
+	FinishRate *float64           `json:"r,omitempty"` // rate of Finished per second, set by the console; nil: unknown
 }
 
 // ChannelPartition is a channel in one partition. Only a sample of a named channel has it.
@@ -152,7 +152,7 @@ type ChannelPartition struct {
 	InFlight   int64          `json:"in_flight"`
 	Deferred   int64          `json:"deferred"`
 	Lags       bool           `json:"lags"`               // it has a message that is neither finished nor deferred
-	Oldest     ident.Sequence `json:"confirmed_sequence"` // the first such message; without one the end
+	Oldest     ident.Sequence `json:"confirmed_sequence"` // the first such message; the end if there is none
 	OldestMS   int64          `json:"oldest_ms"`          // the time of its put, unix ms; 0 = unknown
 	LagSeconds float64        `json:"lag_seconds"`
 	End        ident.Sequence `json:"end_sequence"`
@@ -174,7 +174,7 @@ type ReplicaSample struct {
 type FollowerSample struct {
 	Node   ident.Node    `json:"node"`
 	InSync bool          `json:"in_sync"`
-	Known  bool          `json:"known"`        // the next two are known
+	Known  bool          `json:"known"`        // the next two fields are known
 	Behind int64         `json:"behind_bytes"` // that it has not acknowledged
 	Owes   time.Duration `json:"owes_ns"`      // an acknowledgement
 }
@@ -189,12 +189,12 @@ type DiskSample struct {
 type FaultSample struct {
 	Corrupt               uint64        // connections of other brokers that were closed because of a wrong checksum
 	JournalBusy, LoopBusy time.Duration // duration of the current write of the journal, and pass of a core loop
-	IdleChannels          []IdleChannel // that this broker, as the controller, will delete, in this order
-	HeldPolicies          []HeldPolicy  // of channels of topics that this broker leads, by topic and channel
+	IdleChannels          []IdleChannel // channels that this broker, as the controller, will delete, in this order
+	HeldPolicies          []HeldPolicy  // held policies of channels of topics that this broker leads, by topic and channel
 }
 
 // HeldPolicy is a policy whose owner may no longer publish to the dead-letter topic. The channel retains its dead
-// messages until the owner may, or another user sets the policy.
+// messages until the owner has the right again or another user sets the policy.
 type HeldPolicy struct {
 	Topic           string `json:"topic"`
 	Channel         string `json:"channel"`
@@ -202,7 +202,7 @@ type HeldPolicy struct {
 	Owner           string `json:"owner"`
 }
 
-// IdleChannel is a channel that is to be deleted because it is unused.
+// IdleChannel is a channel that will be deleted because it is unused.
 type IdleChannel struct {
 	Topic       string `json:"topic"`
 	Channel     string `json:"channel"`

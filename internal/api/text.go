@@ -48,8 +48,8 @@ func Count[N int | int64 | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// Printable escapes control characters and line breaks, because parts of log lines, and of the output of tools, come
-// from clients.
+// Printable escapes control characters and line breaks, because parts of log lines and of the output of tools come from
+// clients.
 func Printable(text string) string {
 	if IsPrintable(text) {
 		return text
@@ -105,7 +105,7 @@ func CheckHeaderName(name string) error {
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == utf8.RuneError }):
 		return fmt.Errorf("%w: the name of a header %q is not printable UTF-8", outcome.ErrInvalid, name)
 	case strings.HasPrefix(name, ReservedHeaders) && !slices.Contains(clientHeaders, name) && !TakesAdminister(name) && !strings.Contains(name, "compress"):
-		return fmt.Errorf("%w: the header %s is reserved", outcome.ErrInvalid, name) // clients of the fork compress bodies, and say so
+		return fmt.Errorf("%w: the header %s is reserved", outcome.ErrInvalid, name) // clients of the fork compress bodies and announce that in this header
 	}
 	return nil
 }

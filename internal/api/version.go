@@ -12,7 +12,7 @@ import (
 // /nodes have it: clients parse it and compare it with NSQ's releases. ReadBuild has the version of the product.
 const Version = "1.3.0"
 
-// unreleased is the version of builds that were given none.
+// unreleased is the version of builds for which none was set.
 const unreleased = "0.1.0-dev"
 
 // product is the version of a release. Only the linker sets it:
@@ -33,7 +33,7 @@ func ReadBuild() build {
 	if !ok {
 		return b
 	}
-	// `go install …@v1.2.3` has no linker flags; all other versions of the module are made up by go.
+	// `go install …@v1.2.3` has no linker flags; go invents all other versions of the module.
 	if v := info.Main.Version; product == "" && strings.HasPrefix(v, "v") && !strings.ContainsAny(v, "-+") {
 		b.Version = v[1:]
 	}

@@ -28,14 +28,14 @@ import (
 const memberDir = "member"
 
 // makeMember creates the directory of a member that was added to a cluster and has not run yet: an empty log with its
-// identity, as etcd itself leaves it if it ends right after joining. The log appears as a whole or not at all.
+// identity, as etcd itself leaves it if it ends right after joining. The log is created atomically.
 //
-// It is not safe to leave this to etcd. etcd takes the identity from the first member that answers, and that member may have
-// been stopped since the old member at this address was removed. A leader that was stopped as long then sends its commit index
-// to an empty log, and etcd panics.
+// It is not safe to leave this to etcd. etcd takes the identity from the first member that answers, and that member may
+// have been suspended since before the old member at this address was removed. A leader that was suspended as long then
+// sends its commit index to an empty log, and etcd panics.
 func makeMember(dir string, cluster, id uint64) error {
 	path := filepath.Join(dir, memberDir)
-	err := os.RemoveAll(path) // left by a start that made no log
+	err := os.RemoveAll(path) // left over from a start that failed before the log was complete
 	if err == nil {
 		err = os.MkdirAll(path, privateDir)
 	}
@@ -128,7 +128,7 @@ func checkFiles(dir string) error {
 		return nil // missing or not readable: etcd reports that
 	}
 	if short {
-		return fmt.Errorf("%w: %s was cut short", ErrDamaged, db) // the file is mapped: a read behind its end is a memory fault
+		return fmt.Errorf("%w: %s was cut short", ErrDamaged, db) // the file is memory-mapped: a read beyond its end is a memory fault
 	}
 	applied := appliedIndex(db)
 	if !Exists(dir) && applied > 0 {
@@ -138,8 +138,8 @@ func checkFiles(dir string) error {
 	if !Exists(dir) {
 		return nil
 	}
-	// etcd repairs a log that ends within a record, as after a power cut. But an entry in the database was synced in the log
-	// before.
+	// etcd repairs a log that ends within a record, as after a power cut. But an entry in the database was synced to
+	// the log first.
 	last, err := lastIndex(logDir(dir))
 	if err == nil && last < applied {
 		err = fmt.Errorf("%w: the log in %s ends at entry %d, the database has entry %d: its end is gone", ErrDamaged, logDir(dir), last, applied)

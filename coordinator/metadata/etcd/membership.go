@@ -20,7 +20,7 @@ import (
 const leavePause = 100 * time.Millisecond
 
 // Leave permanently removes this member from its cluster before it stops, because the last of two members could not
-// remove the other alone. The last member of a cluster stays.
+// remove the other by itself. The only member of a cluster is not removed.
 func (s *Server) Leave(ctx context.Context) error {
 	e := s.etcd.Server
 	if len(e.Cluster().Members()) < 2 {
@@ -54,7 +54,7 @@ func (s *Server) Remove(ctx context.Context, name ident.Node) error {
 	return nil
 }
 
-// whyStopped asks the others whether they have removed this member: etcd reports that only in its log.
+// whyStopped queries the other members whether this member was removed, because etcd reports that only in its log.
 func (s *Server) whyStopped(ctx context.Context) error {
 	client, done := s.options.client(s.options.answerTimeout)
 	defer done()
@@ -74,9 +74,9 @@ func (s *Server) whyStopped(ctx context.Context) error {
 	return ErrStopped
 }
 
-// ForceNewCluster starts a member of several as a cluster with no other member, on loopback, after the majority is permanently
-// lost. Entries that only the others had committed are lost. Afterwards the member is started as usual, and the others join it
-// as new members, with empty directories.
+// ForceNewCluster starts one member of a larger cluster as a cluster of its own, on loopback, after the majority is
+// permanently lost. Entries that only the others had committed are lost. Afterwards the member is started as usual, and
+// the others join it as new members, with empty directories.
 func ForceNewCluster(ctx context.Context, o Options) (*Server, error) {
 	if !Exists(o.Dir) {
 		return nil, fmt.Errorf("%w: %s holds no member", ErrOptions, o.Dir)
@@ -93,10 +93,11 @@ func ForceNewCluster(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// NotifyDeath notifies this member that the process of another one is dead. If it was the leader, its followers need not wait
-// for the election timeout. All of them drop their leader, so that requests wait for the next one instead of being sent to the
-// dead process, and the first of them by id stands for election: two at the same time would split the votes, and lose an
-// election timeout. If the first is dead too, or lacks entries, the election timeout passes as usual.
+// NotifyDeath notifies this member that the process of another member is dead. If the dead member was the leader, its
+// followers need not wait for the election timeout. All of them drop their leader, so that requests wait for the next
+// one instead of being sent to the dead process, and the first of them by id stands for election: two simultaneous
+// candidates would split the votes and cost an election timeout. If the first is dead too, or lacks entries, the
+// election timeout passes as usual.
 //
 // A wrong notification only costs the live leader its leadership: raft elects safely at any time. The messages are raft's own,
 // for a leader that transfers its leadership and for one whose death is detected elsewhere.

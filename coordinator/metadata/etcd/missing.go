@@ -27,8 +27,8 @@ import (
 // explainEvery is the pause between two explanations why there is no majority. A normal start ends before the first one.
 const explainEvery = time.Second
 
-// Missing explains why the metadata does not answer: which members do not run, and why this one cannot reach them. It queries
-// all others, within Options.answerTimeout.
+// Missing explains why the metadata does not answer: which members do not run, and why this one cannot reach them. It
+// queries all other members within Options.answerTimeout.
 func (s *Server) Missing(ctx context.Context) string {
 	voters := slices.DeleteFunc(s.etcd.Server.Cluster().Members(), func(m *membership.Member) bool { return m.IsLearner })
 	slices.SortFunc(voters, func(a, b *membership.Member) int { return cmp.Compare(nameOf(a), nameOf(b)) })
@@ -95,7 +95,7 @@ func (s *Server) askVoters(ctx context.Context, voters []*membership.Member) (fa
 	return faults
 }
 
-// saw compares the state of this member's disk that another member saw with the current one.
+// saw compares the state in which another member saw this member's disk with the current state.
 func (s *Server) saw(r reportMessage, compare func(seen, now lifecycle.DiskState) bool) bool {
 	return s.options.Node != nil && compare(r.SeenYou, s.options.Node.Record().State())
 }
@@ -175,7 +175,8 @@ func tlsFault(err error) (about string, is bool) {
 	return "", false
 }
 
-// refusal returns why a certificate is refused, without Go's guesses, and with the setting to check.
+// refusal returns why a certificate is refused, without Go's guesses, and with the setting that the operator should
+// check.
 func refusal(err error) string {
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
 		return "x509: certificate signed by unknown authority (--rpc-tls-ca)"

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	askTimeout    = 2 * time.Second // of one query of one member
+	askTimeout    = 2 * time.Second // timeout of one query to one member
 	changeTimeout = 2 * time.Second // of one attempt to change the membership
-	// membershipRetry is the pause after a change that etcd refuses for now: a member was just added or removed, or the
-	// learner is still behind.
+	// membershipRetry is the pause after a change that etcd refuses temporarily, because a member was just added or
+	// removed, or the learner is still behind.
 	membershipRetry = 200 * time.Millisecond
-	appliedPoll     = 10 * time.Millisecond   // of this member's own state, whose changes etcd does not announce
-	entryEvery      = time.Second             // for a member that is not ready
+	appliedPoll     = 10 * time.Millisecond   // interval for polling this member's own state, whose changes etcd does not announce
+	entryEvery      = time.Second             // interval while a member is not ready
 	noSuchKey       = "/lockstep/no-such-key" // is never written
-	maxMembersReply = 1 << 20                 // bytes that are read of another process's answer
+	maxMembersReply = 1 << 20                 // the number of bytes read from another process's answer
 )
 
 // member is one entry of etcd's answer to /members at a peer address.
@@ -39,8 +39,8 @@ type member struct {
 	ClientURLs []string `json:"clientURLs"` // empty until it has run once
 }
 
-// rejoining is a member without a log whose cluster runs. All its queries and changes require a majority: the list of a single
-// member may be as old as the cluster.
+// rejoining is a member without a log that joins its running cluster again. All its queries and changes require a
+// majority: the list of a single member may be as old as the cluster.
 type rejoining struct {
 	Options
 	client  *clientv3.Client
@@ -93,8 +93,8 @@ func dial(endpoints []string, security *tls.Config) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
 }
 
-// removeMoved removes the member of this name at another address, unless a process answers there: then two brokers have the
-// same name. A dead entry would prevent etcd from adding a member, and raise the number needed for a majority.
+// removeMoved removes the member of this name at another address, unless a process answers there: then two brokers have
+// the same name. The entry of a dead member would prevent etcd from adding a member, and would enlarge the majority.
 func (r *rejoining) removeMoved(ctx context.Context) error {
 	list, err := r.members(ctx)
 	if err != nil {
@@ -168,15 +168,15 @@ func (s *Server) otherClientURLs() (urls []string) {
 	return urls
 }
 
-// requestEntries has the others commit an entry without effect each second, until ctx ends. A member that has received a
-// snapshot counts what it has applied only from the next entry on. If the snapshot is more than 5,000 entries ahead, etcd
-// refuses the member's proposals until then, including its own name, without which it is not ready; in an idle cluster that
-// took up to a minute.
+// requestEntries makes the other members commit an entry without effect each second, until ctx ends. A member that has
+// received a snapshot counts what it has applied only from the next entry on. If the snapshot is more than 5,000
+// entries ahead, etcd refuses the member's proposals until then, including its own name, without which it is not ready;
+// in an idle cluster that took up to a minute.
 func (s *Server) requestEntries(ctx context.Context) {
 	for concurrency.Sleep(ctx, entryEvery) {
 		others := s.otherClientURLs()
 		if len(others) == 0 {
-			continue // alone, or nothing received yet
+			continue // the only member, or nothing received yet
 		}
 		c, err := dial(others, s.options.clientTLS())
 		if err != nil {
@@ -189,8 +189,8 @@ func (s *Server) requestEntries(ctx context.Context) {
 	}
 }
 
-// PublishAddress sends this member's address to the others, if its directory has moved to another address. Otherwise they
-// would send it no snapshot, and take the process at the old address for it.
+// PublishAddress sends this member's address to the others, if its directory has moved to another address. Otherwise
+// they would send it no snapshot, and mistake the process at the old address for it.
 func (s *Server) PublishAddress(ctx context.Context) error {
 	_, peer, err := s.options.urls()
 	if err != nil {
@@ -232,9 +232,9 @@ func (s *Server) untilVoter(ctx context.Context) error {
 	return nil
 }
 
-// retryChange repeats a membership change while etcd refuses it for now, or does not answer: etcd waits forever for a change
-// that was lost with its leader, so each attempt has a timeout. If an attempt without an answer has succeeded, the next one
-// finds the change done.
+// retryChange repeats a membership change while etcd refuses it temporarily or does not answer: etcd waits forever for
+// a change that was lost with its leader, so each attempt has a timeout. If an attempt without an answer has succeeded,
+// the next one finds the change done.
 func retryChange(ctx context.Context, log logrus.FieldLogger, change func(context.Context) error) error {
 	said := ""
 	for {

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	askEvery     = 100 * time.Millisecond // between rounds of queries to the other members
-	promptAnswer = 500 * time.Millisecond // within which a running member answers
-	lateMembers  = 10 * time.Second       // for which a member with a moved disk waits (lifecycle.DoubtMoved)
-	joinTimeout  = 20 * time.Second       // of one attempt to join; then the others are queried again
+	askEvery     = 100 * time.Millisecond // pause between rounds of queries to the other members
+	promptAnswer = 500 * time.Millisecond // the time within which a running member answers
+	lateMembers  = 10 * time.Second       // how long a member with a moved disk waits (lifecycle.DoubtMoved)
+	joinTimeout  = 20 * time.Second       // timeout of one attempt to join; then the other members are queried again
 )
 
 // ErrRefused means that the member must not start; the text says what an operator has to repair.
@@ -39,9 +39,9 @@ type starter struct {
 	said    string                 // last reason to wait
 }
 
-// Open starts the member of a broker's data path as package lifecycle decides: it founds a cluster with the others, votes with
-// its log, or joins as a new member. It queries the others until one is possible, or ctx ends; o.Waiting receives the reason
-// of a wait. A member that joined is a learner until Promote.
+// Open starts the member of a broker's data path as package lifecycle decides: it founds a cluster with the others,
+// votes with its log, or joins as a new member. It queries the other members until one of these is possible or ctx
+// ends; o.Waiting receives the reason of a wait. A member that joined is a learner until Promote.
 func Open(ctx context.Context, o Options) (*Server, error) {
 	o.setDefaults()
 	if err := o.loadIdentity(); err != nil {
@@ -101,7 +101,7 @@ func (s *starter) open(ctx context.Context, peers *front) (*Server, error) {
 		}
 		d := lifecycle.Decide(s.self(), r.reports, time.Since(began) > lateMembers, rand.Text)
 		if d.Why != "" && d.Why != logged && d.Action != lifecycle.Wait && d.Action != lifecycle.Refuse {
-			logged = d.Why // a join that fails is tried again ten times a second
+			logged = d.Why // a failed join is retried ten times a second
 			s.o.Log.Warn(d.Why)
 		}
 		switch d.Action {
@@ -209,7 +209,7 @@ func (s *starter) moveAside() error {
 	})
 }
 
-// start starts etcd with the content of the disk; foundation is for a founder, whose disk is empty.
+// start starts etcd with the content of the disk; foundation is set only for a founder, whose disk is empty.
 func (s *starter) start(ctx context.Context, peers *front, foundation *lifecycle.Foundation) (*Server, error) {
 	o := s.o
 	o.front, o.cluster = peers, s.o.ClusterToken

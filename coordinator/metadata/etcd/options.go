@@ -21,11 +21,11 @@ const (
 	defaultHeartbeat   = 30 * time.Millisecond
 	defaultElection    = 300 * time.Millisecond
 	maxTxnOps          = 2048      // coordinator/metadata's EmbeddedMaxTxn: one transaction changes the leaders of many partitions
-	defaultConnections = 64        // of each port; a member has about eight to another one
-	quotaBytes         = 512 << 20 // of the database, which the disk reserve has to cover; 10,000 partitions take about 10 MB
-	historyKept        = "10m"     // for which a slow watch can catch up without reading all keys again
-	// entriesKept is the number of transactions after which etcd's log is compacted; half as many remain for a slow member.
-	// All of them are in memory, and one that moves 125 partitions has 50 kB.
+	defaultConnections = 64        // per port; a member has about eight connections to another member
+	quotaBytes         = 512 << 20 // size limit of the database, which the disk reserve has to cover; 10,000 partitions take about 10 MB
+	historyKept        = "10m"     // how long history is kept, so that a slow watch can catch up without reading all keys again
+	// entriesKept is the number of transactions after which etcd's log is compacted; half as many remain for a slow
+	// member. All of them are in memory, and a transaction that moves 125 partitions takes 50 kB.
 	entriesKept = 2000
 	// bcryptCost is the lowest possible: only members for development and tests require passwords (RequireLogin), and every
 	// reconnection logs in.

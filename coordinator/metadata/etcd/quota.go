@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	quotaEvery        = 5 * time.Second             // between checks of the size of the database
-	quotaTimeout      = 5 * time.Second             // of requests that need a majority
-	startQuotaTimeout = 2*quotaEvery + quotaTimeout // of a starting member's wait for space
+	quotaEvery        = 5 * time.Second             // interval of the checks of the database's size
+	quotaTimeout      = 5 * time.Second             // timeout of requests that need a majority
+	startQuotaTimeout = 2*quotaEvery + quotaTimeout // limit of a starting member's wait for space
 	roomPause         = 100 * time.Millisecond
 )
 
@@ -30,7 +30,7 @@ func (s *Server) watchQuota(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	var before []uint64 // members with alarms at the last check
+	var before []uint64 // members that had alarms at the last check
 	for logged := false; concurrency.Sleep(ctx, s.options.quotaEvery); {
 		err := s.freeSpace(ctx)
 		if err == nil {
@@ -97,8 +97,9 @@ func (s *Server) defragment() error {
 	}
 }
 
-// disarmOthers disarms the alarms that other members have left: a running member has had the time to free space and disarm its
-// own, and a dead or removed member never will. All members have the same data: if this one has space, so have they.
+// disarmOthers disarms the alarms that other members have left: a running member has had time to free space and disarm
+// its own alarm, and a dead or removed member never will. All members have the same data, so if this one has space,
+// they have too.
 func (s *Server) disarmOthers(ctx context.Context, before []uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, quotaTimeout)
 	defer cancel()
@@ -122,7 +123,7 @@ func (s *Server) disarm(ctx context.Context, id uint64) error {
 	return nil
 }
 
-// full returns the members whose databases are full; a single one makes all refuse writes.
+// full returns the members whose databases are full; a single full database makes all members refuse writes.
 func (s *Server) full() (members []uint64) {
 	for _, a := range s.etcd.Server.Alarms() {
 		if a.GetAlarm() == pb.AlarmType_NOSPACE {

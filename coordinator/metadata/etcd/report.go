@@ -29,10 +29,10 @@ type reportMessage struct {
 	ClientURLs []string `json:"client_urls,omitempty"` // of the known members that have run
 }
 
-// maxAdvice bounds the reason of another member in this one's log.
+// maxAdvice bounds the reason reported by another member in this member's log.
 const maxAdvice = 1 << 10
 
-// printable replaces characters that do not belong into a line of the log.
+// printable replaces characters that do not belong in a log line.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -68,9 +68,9 @@ func askReport(ctx context.Context, client *http.Client, peerURL, from string) (
 	case http.StatusOK:
 		return m, json.NewDecoder(io.LimitReader(resp.Body, maxMembersReply)).Decode(&m)
 	case http.StatusForbidden:
-		advice, _ := io.ReadAll(io.LimitReader(resp.Body, maxAdvice)) // what has come is shown
+		advice, _ := io.ReadAll(io.LimitReader(resp.Body, maxAdvice)) // on an error, show the part that was read
 		return m, errors.New("it refuses this broker: " + cmp.Or(printable(string(advice)), "it does not say why"))
-	case http.StatusBadRequest: // Go's server to a request without TLS
+	case http.StatusBadRequest: // the answer of Go's server to a request without TLS
 		if body, _ := io.ReadAll(io.LimitReader(resp.Body, maxMembersReply)); strings.Contains(string(body), "HTTPS server") {
 			return m, errSpeaksTLS
 		}
@@ -81,16 +81,16 @@ func askReport(ctx context.Context, client *http.Client, peerURL, from string) (
 // round holds the answers of the other members to one round of queries.
 type round struct {
 	reports       map[string]lifecycle.Report
-	clientURLs    []string              // of the members that run
-	foundation    *lifecycle.Foundation // of the cluster that runs
+	clientURLs    []string              // client URLs of the running members
+	foundation    *lifecycle.Foundation // foundation of the running cluster
 	otherClusters []string              // members of another cluster, one sentence each
-	faults        map[string]string     // why others did not answer, by name
+	faults        map[string]string     // why members did not answer, by name
 	self          string                // why this member refuses its own certificate, "" if it accepts it
-	twin          string                // address of this member at which another process answers
+	twin          string                // set if another process answers at this member's address: that address
 }
 
-// askLimit bounds a round of queries. A member that may vote with its disk waits no longer than a running member needs to
-// answer: a dead host must not delay the restart of a broker by seconds.
+// askLimit bounds a round of queries. A member whose disk allows it to vote waits no longer than a running member needs
+// to answer, so that a dead host does not delay the restart of a broker by seconds.
 func (s *starter) askLimit() time.Duration {
 	if s.doubt == lifecycle.DoubtNone && s.hadLog {
 		return s.o.promptAnswer
@@ -140,7 +140,7 @@ func (r *round) add(name string, m reportMessage) {
 	}
 }
 
-// report returns this member's report for another one.
+// report returns this member's report for another member.
 func (s *starter) report(to string) reportMessage {
 	node := s.o.Node.Record()
 	m := reportMessage{
@@ -159,7 +159,7 @@ func (s *starter) report(to string) reportMessage {
 	return m
 }
 
-// running reports whether this process of the member has a leader.
+// running reports whether the member in this process has a leader.
 func (s *Server) running() bool {
 	return isClosed(s.Ready()) && s.etcd.Server.Leader() != 0
 }

@@ -20,7 +20,7 @@ type Memory struct {
 	mu     struct {
 		sync.Mutex
 		closed bool
-		cuts   int // times that Cut was called: watches start again with a Reset
+		cuts   int // how often Cut was called: watches then start again with a Reset
 		cut    bool
 	}
 	done chan struct{} // closed by Close
@@ -38,7 +38,7 @@ type shared struct {
 
 var _ metadata.Store = (*Memory)(nil)
 
-// NewMemory gives an empty store with one session.
+// NewMemory returns an empty store with one session.
 func NewMemory() *Memory {
 	s := &shared{}
 	s.mu.model = NewModel()
@@ -47,7 +47,7 @@ func NewMemory() *Memory {
 	return s.session()
 }
 
-// Session opens another session on the same state; each is closed by itself.
+// Session opens another session on the same state; each session is closed separately.
 func (m *Memory) Session() *Memory { return m.shared.session() }
 
 func (s *shared) session() *Memory {

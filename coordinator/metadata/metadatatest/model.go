@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 )
 
-// historyLimit bounds the changes a Model keeps; older ones are compacted away as an operator's etcd would.
+// historyLimit bounds the changes a Model keeps; older changes are compacted, as in an operator's etcd.
 const historyLimit = 10_000
 
 // Model is the store as a plain value: revisions, compares, leases, history and compaction with etcd's rules, and no
@@ -23,7 +23,7 @@ type Model struct {
 	history   []metadata.Change // one for each revision above compacted, in order
 }
 
-// NewModel gives an empty store at revision 1, as etcd begins.
+// NewModel returns an empty store at revision 1, like a new etcd.
 func NewModel() *Model {
 	return &Model{revision: 1, compacted: 1, entries: map[string]metadata.Entry{}, leases: map[int64]struct{}{}}
 }
@@ -75,7 +75,7 @@ func (m *Model) Grant() int64 {
 	return m.lastLease
 }
 
-// Revoke ends a lease and deletes its keys in one revision; it reports whether the lease was there.
+// Revoke ends a lease and deletes its keys in one revision; it reports whether the lease existed.
 func (m *Model) Revoke(id int64) bool {
 	if _, ok := m.leases[id]; !ok {
 		return false
@@ -101,8 +101,8 @@ func (m *Model) Compact(rev int64) {
 	m.compacted = max(m.compacted, rev)
 }
 
-// Since gives the changes below prefix after revision rev; ok is false if some
-// of them are compacted, and the caller has to List.
+// Since returns the changes below prefix after revision rev; ok is false if some of them are compacted, and the caller
+// has to List.
 func (m *Model) Since(prefix string, rev int64) (changes []metadata.Change, ok bool) {
 	if rev < m.compacted {
 		return nil, false
@@ -131,7 +131,7 @@ func (m *Model) check(compares []metadata.Compare, puts []metadata.Put) error {
 	return nil
 }
 
-// apply writes one revision; deletes of keys that are not there change nothing.
+// apply writes one revision; deletes of absent keys change nothing.
 func (m *Model) apply(puts []metadata.Put) {
 	c := metadata.Change{Revision: m.revision + 1}
 	for _, p := range puts {
@@ -175,7 +175,8 @@ func below(c metadata.Change, prefix string) metadata.Change {
 	return out
 }
 
-// matches compares a revision with that of a condition; -1 is any, and a key that does not exist has revision 0.
+// matches compares a revision with that of a condition; -1 matches any revision, and a key that does not exist has
+// revision 0.
 func matches(want, have int64) bool { return want == -1 || want == have }
 
 func cloneEntry(e metadata.Entry) metadata.Entry {

@@ -60,7 +60,7 @@ func (w *memoryWatch) run(ctx context.Context) {
 	}
 }
 
-// next gives the changes since the last call, and a channel that closes at the next change.
+// next returns the changes since the last call, and a channel that closes at the next change.
 func (w *memoryWatch) next() ([]metadata.Change, <-chan struct{}) {
 	w.m.mu.Lock()
 	cut, cuts := w.m.mu.cut, w.m.mu.cuts

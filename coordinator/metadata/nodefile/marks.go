@@ -9,11 +9,11 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
 )
 
-// markName is the file whose place on the disk distinguishes a data path from a copy.
+// markName is the file whose identity on the disk (inode, device) distinguishes a data path from a copy.
 const markName = "node.mark"
 
-// Marks are properties of DIR/node.mark that no copy of the file shares. node.json records them, and each start compares them.
-// One that the system does not report is zero and ignored. On disk, by name (JSON): append only.
+// Marks are properties of DIR/node.mark that no copy of the file shares. node.json records them, and each start
+// compares them. A property that the system does not report is zero and ignored. On disk, by name (JSON): append only.
 type Marks struct {
 	Inode   uint64 `json:"inode,omitempty"`
 	Born    int64  `json:"born,omitempty"`    // Unix time in ns
@@ -37,7 +37,7 @@ func Mark(dir string) (Marks, error) {
 // CheckMarks compares a data path with its recorded marks. hasLog: the path has the log of an etcd member.
 func CheckMarks(dir string, r Record, hasLog bool) (lifecycle.Doubt, error) {
 	switch {
-	case r.Doubted, hasLog && r.Boot == 0: // every start is counted, so the record was lost
+	case r.Doubted, hasLog && r.Boot == 0: // every start is counted, so a log without a counted start means that the record was lost
 		return lifecycle.DoubtCopied, nil
 	case r.Marks == Marks{}: // a new data path
 		return lifecycle.DoubtNone, nil

@@ -1,5 +1,5 @@
-// Package nodefile has DIR/node.json: the name of the broker and of its cluster, the boot counter, and the properties that
-// distinguish the data path from an older copy of itself. It also locks the data path for one process.
+// Package nodefile reads and writes DIR/node.json: the name of the broker and of its cluster, the boot counter, and the
+// properties that distinguish the data path from an older copy of itself. It also locks the data path for one process.
 //
 // It decides nothing: coordinator/metadata/etcd/lifecycle decides whether a member may vote, and coordinator whether replicas
 // count as in sync.
@@ -7,9 +7,9 @@
 // # Invariants
 //
 //  1. The file is replaced as a whole and durably. Update returns after that.
-//  2. The boot counter is raised here before any other broker receives it, and never falls below a value that another broker
-//     received. If another broker has seen a higher counter than the one here, or another start at the same counter, the data
-//     path is older than it was.
+//  2. The boot counter is raised here before any other broker receives it, and never falls below a value that another
+//     broker received. If another broker has seen a higher counter, or another start at the same counter, this data
+//     path is an older copy.
 //  3. The lock ends with its process. It belongs to the directory: if an operator replaces the directory, the next process
 //     locks another file, and both run. Holding.Check detects that.
 //
@@ -37,7 +37,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// name of the file in the data path.
+// name is the name of the file in the data path.
 const name = "node.json"
 
 // Record is the content of the file. On disk, by name (JSON): fields are added, never renamed.
@@ -54,7 +54,7 @@ type Record struct {
 	Disk lifecycle.DiskID `json:"disk,omitempty"`
 	// Marks are the properties of DIR/node.mark at the last start, or when an operator last vouched for the data path.
 	Marks Marks `json:"marks,omitzero"`
-	// Doubted means that the data path is a copy, and that the start that detected it did not complete.
+	// Doubted means that a start detected that the data path is a copy, and did not complete.
 	Doubted bool `json:"doubted,omitempty"`
 	// Foundation is the founding of the cluster that this disk has accepted.
 	Foundation *lifecycle.Foundation `json:"foundation,omitempty"`
@@ -82,9 +82,9 @@ type File struct {
 	}
 }
 
-// Open reads the node file of a data path. Without a file it returns an empty record with boot counter 0, which the first
-// Update writes. It refuses the path of another broker, because two brokers with one name, or one broker with two, would lose
-// data; and of another cluster, unless cluster is "".
+// Open reads the node file of a data path. Without a file it returns an empty record with boot counter 0, which the
+// first Update writes. It refuses the path of another broker, because two brokers with one name, or one broker with two
+// names, would lose data. It also refuses the path of another cluster, unless cluster is "".
 func Open(fs vfs.FS, dir, cluster string, self ident.Node) (*File, error) {
 	f := &File{fs: fs, dir: dir}
 	r, err := f.read()
@@ -127,7 +127,8 @@ func (f *File) Update(change func(r *Record)) error {
 	return nil
 }
 
-// Observe records the latest states of the other brokers, which they may ask for when they restart. It writes only changes.
+// Observe records the latest states of the other brokers, which those brokers may request when they restart. It writes
+// only changes.
 func (f *File) Observe(states map[string]lifecycle.DiskState) error {
 	if reflect.DeepEqual(f.Record().Seen, states) {
 		return nil

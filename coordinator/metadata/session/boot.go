@@ -14,8 +14,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// Restored reports whether the data path is older than what the cluster has of this broker, or may be: it is a copy, and not
-// of a broker that had stopped as planned. A copy that also has the only metadata is as old as the metadata.
+// Restored reports whether the data path is, or may be, older than the cluster's record of this broker. It may be older
+// if it is a copy, unless the broker had stopped as planned. A copy that also contains the only metadata is as old as
+// the metadata.
 func (s *Session) Restored(ctx context.Context) (bool, error) {
 	known, _, err := s.known(ctx)
 	r := s.o.File.Record()
@@ -23,14 +24,14 @@ func (s *Session) Restored(ctx context.Context) (bool, error) {
 	return s.ownState(known).LaterThan(r.State()) || copied && known.Boot > 0, err
 }
 
-// ownState is the state of this data path in the metadata. It has the disk id of the path, so that a path whose member of the
-// embedded etcd joined as a new one, or was emptied, is compared in spite of its new id.
+// ownState is the state of this data path in the metadata. It has the disk id of the path, so that a path is compared
+// in spite of its new id after it was emptied, or after its etcd member joined as a new one.
 func (s *Session) ownState(known metadata.NodeState) lifecycle.DiskState {
 	return lifecycle.DiskState{Disk: s.o.File.Record().Disk, Boot: known.Boot, Starts: known.Starts}
 }
 
-// Announce writes the permanent key and raises the boot counter in it. From then on the cluster takes this data path for the
-// broker's, and others for copies.
+// Announce writes the permanent key and raises the boot counter in it. From then on the cluster treats this data path
+// as the broker's, and all others as copies.
 func (s *Session) Announce(ctx context.Context) error {
 	key := s.o.Keys.Node(s.node.Name)
 	var marks nodefile.Marks
@@ -71,13 +72,13 @@ func (s *Session) Announce(ctx context.Context) error {
 	}
 }
 
-// recount raises the boot counter of a running broker, so that an earlier copy of its data path, such as a snapshot of its
-// disk, is recognised as one.
+// recount raises the boot counter of a running broker, so that an earlier copy of its data path, such as a snapshot of
+// its disk, is recognised as a copy.
 func (s *Session) recount(ctx context.Context) error {
 	known, revision, err := s.known(ctx)
 	own := s.o.File.Record().State()
 	if err != nil || revision == 0 || s.ownState(known).LaterThan(own) {
-		return err // forgotten, or replaced: register finds out
+		return err // the broker was removed or replaced: register finds out
 	}
 	before := own.Boot
 	known.V, known.Boot, known.Starts = metadata.Version, before+1, own.Starts
@@ -113,11 +114,11 @@ type Counting struct {
 	Changed  concurrency.Edge // the metadata of a partition here has changed
 	Written  func() int64     // bytes that the journal has written so far
 	Stopping func() bool
-	WentBack func(error) // the metadata is older than it was: the broker cannot continue
+	WentBack func(error) // called if the metadata is older than before: the broker cannot continue
 }
 
-// RunCounting raises the boot counter: soon after a change of the metadata of a partition here, after each interval with
-// writes to the journal, and after idleRecounts intervals without. It returns when ctx ends.
+// RunCounting raises the boot counter: soon after a change of the metadata of a partition here, after each interval
+// with writes to the journal, and after idleRecounts intervals without writes. It returns when ctx ends.
 func (s *Session) RunCounting(ctx context.Context, c Counting) {
 	tick := time.NewTicker(c.Every)
 	defer tick.Stop()
@@ -156,8 +157,8 @@ func (s *Session) count(ctx context.Context, c Counting) {
 	}
 }
 
-// RunObserving writes the boot counters and starts of the other brokers to the node file after each change, so that this
-// broker can notify another one that starts on an older disk. It returns when ctx ends.
+// RunObserving writes the boot counters and starts of the other brokers to the node file after each change, so that
+// this broker can warn a broker that starts on an older disk. It returns when ctx ends.
 func (s *Session) RunObserving(ctx context.Context, changed concurrency.Edge, nodes func() []metadata.NodeState) {
 	for {
 		select {

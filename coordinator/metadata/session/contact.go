@@ -14,13 +14,13 @@ import (
 const (
 	// probeEvery is the pause between two requests while a leader depends on the metadata, idleProbe otherwise.
 	probeEvery, idleProbe = 200 * time.Millisecond, time.Second
-	// answerTimeout bounds one request: half of the time for which a leader serves after an answer of the metadata.
+	// answerTimeout bounds one request: half of the time for which a leader may serve after an answer of the metadata.
 	answerTimeout = 500 * time.Millisecond
 )
 
-// Contact reads this broker's registration regularly, and remembers when the metadata store answered. Everything continues
-// without the store until a leader is lost; a leader that does not reach its replicas serves only while the store has its
-// registration.
+// Contact reads this broker's registration regularly, and remembers when the metadata store answered. Without the store
+// everything continues until a leader is lost. But a leader that does not reach its replicas serves only while the
+// store confirms its registration.
 type Contact struct {
 	session *Session
 	began   time.Time
@@ -29,19 +29,19 @@ type Contact struct {
 	sought, answered, named atomic.Int64
 }
 
-// NewContact begins now, as if the store had just answered.
+// NewContact starts measuring now, as if the store had just answered.
 func NewContact(s *Session) *Contact { return &Contact{session: s, began: time.Now()} }
 
-// Named is when the store last returned this broker's registration, as far as it was asked before now. Run then asks more
-// often for a while.
+// Named is when the last request before now was sent to which the store returned this broker's registration. It makes
+// Run query more often for a while.
 func (c *Contact) Named(now time.Time) time.Time {
 	age := now.Sub(c.began)
 	c.sought.Store(int64(age))
 	return now.Add(time.Duration(c.named.Load()) - age)
 }
 
-// Unheard is how long the store has not answered; 0 for less than the TTL of a registration: an election among its members
-// takes a moment.
+// Unheard is how long the store has not answered; 0 if that is less than the TTL of a registration, because an election
+// among its members takes a moment.
 func (c *Contact) Unheard() time.Duration {
 	d := time.Since(c.began) - time.Duration(c.answered.Load())
 	if d < c.session.o.TTL {
@@ -50,7 +50,8 @@ func (c *Contact) Unheard() time.Duration {
 	return d
 }
 
-// Run asks the store regularly, and logs when it stops answering and when it answers again. It returns when ctx ends.
+// Run queries the store regularly, and logs when the store stops answering and when it answers again. It returns when
+// ctx ends.
 func (c *Contact) Run(ctx context.Context) {
 	var last time.Duration
 	var logged bool
@@ -73,7 +74,7 @@ func (c *Contact) Run(ctx context.Context) {
 	})
 }
 
-// ask asks once. now is when the request was sent: the answer may be that old.
+// ask queries once. now is when the request was sent, because the answer may be that old.
 func (c *Contact) ask(ctx context.Context, now time.Duration) error {
 	s := c.session
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)

@@ -14,7 +14,8 @@ import (
 // errReplaced means that another process was started as this broker while this one was not registered.
 var errReplaced = errors.New("session: another process was started under this broker's name")
 
-// Register retries until this broker is registered, cannot be (a later run was started, the metadata went back), or ctx ends.
+// Register retries until this broker is registered, until it cannot be (a later run was started, or the metadata was
+// restored from a backup), or until ctx ends.
 func (s *Session) Register(ctx context.Context) error {
 	retry := time.NewTicker(registerRetry)
 	defer retry.Stop()
@@ -32,9 +33,9 @@ func (s *Session) Register(ctx context.Context) error {
 	}
 }
 
-// register takes a lease and writes the live key under it. It first revokes the registration of an earlier run, whose process
-// is gone: this one has locked the data path, and AwaitName has excluded others. It spares the registration of a later run
-// (errReplaced).
+// register takes a lease and writes the live key under it. It first revokes the registration of an earlier run, whose
+// process is gone: this one has locked the data path, and AwaitName has excluded others. It does not touch the
+// registration of a later run (errReplaced).
 func (s *Session) register(ctx context.Context) error {
 	if err := s.checkReplaced(ctx); err != nil {
 		return err
@@ -53,7 +54,7 @@ func (s *Session) register(ctx context.Context) error {
 	defer cancel()
 	rev, err := txn.Write(try, s.o.Store, []metadata.Compare{{Key: key}}, metadata.Put{Key: key, Value: metadata.Encode(state), Lease: lease})
 	if err != nil {
-		undo, cancel := context.WithTimeout(ctx, txn.RequestTimeout) // or it would be renewed forever
+		undo, cancel := context.WithTimeout(ctx, txn.RequestTimeout) // otherwise the lease would be renewed forever
 		defer cancel()
 		_ = s.o.Store.Revoke(undo, lease)
 		return fmt.Errorf("write %s: %w", key, err)
@@ -100,12 +101,12 @@ func (s *Session) lease(ctx context.Context) (int64, <-chan struct{}, error) {
 	return s.o.Store.Lease(ctx, s.ttl)
 }
 
-// PublishHandingOver notifies the others that this broker transfers its leaderships.
+// PublishHandingOver notifies the other brokers that this broker transfers its leaderships.
 func (s *Session) PublishHandingOver(ctx context.Context) error {
 	return s.publish(ctx, func(n *notice) { n.transferring = true })
 }
 
-// PublishUnreachable notifies the others which brokers this one cannot reach.
+// PublishUnreachable tells the other brokers which brokers this one cannot reach.
 func (s *Session) PublishUnreachable(ctx context.Context, nodes []ident.Node) error {
 	return s.publish(ctx, func(n *notice) { n.unreachable = nodes })
 }
@@ -144,13 +145,13 @@ const (
 	slowMetadata = time.Second
 )
 
-// ErrNameTaken means that a running broker has this one's name.
+// ErrNameTaken means that a running broker already uses this broker's name.
 var ErrNameTaken = errors.New("session: another broker of this name runs")
 
-// AwaitName waits until no running broker has this one's name, and returns ErrNameTaken if one renews its lease. The
-// registration of an earlier run on this data path does not count.
+// AwaitName waits until no running broker uses this broker's name, and returns ErrNameTaken if such a broker renews its
+// lease. The registration of an earlier run on this data path does not count.
 func (s *Session) AwaitName(ctx context.Context) error {
-	most := 2*time.Duration(s.ttl)*time.Second + nameGrace // twice: a new leader of the metadata restarts the lease
+	most := 2*time.Duration(s.ttl)*time.Second + nameGrace // twice the TTL, because a new leader of the metadata restarts the lease
 	since := time.Now()
 	for said := false; ; said = true {
 		asked := time.Now()
@@ -178,7 +179,7 @@ func (s *Session) AwaitName(ctx context.Context) error {
 	}
 }
 
-// otherRun is the registration under this name of a process with another data path; nil if there is none.
+// otherRun returns the registration under this name by a process with another data path; nil if none exists.
 func (s *Session) otherRun(ctx context.Context) (*metadata.NodeState, error) {
 	e, err := s.o.Store.Get(ctx, s.o.Keys.Live(s.node.Name))
 	if errors.Is(err, metadata.ErrNotFound) {
@@ -198,7 +199,8 @@ func (s *Session) otherRun(ctx context.Context) (*metadata.NodeState, error) {
 	return &n, nil
 }
 
-// ErrTooOld means that the cluster uses features that this build does not have: all its brokers were newer once.
+// ErrTooOld means that the cluster uses features that this build does not have, because at some time all its brokers
+// were newer.
 var ErrTooOld = errors.New("session: this build is too old for the cluster")
 
 // CheckLevel returns ErrTooOld if the cluster's feature level is above this build's.

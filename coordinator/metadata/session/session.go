@@ -17,7 +17,7 @@ import (
 // registerRetry is the pause between two checks of a name, or two attempts to register.
 const registerRetry = 100 * time.Millisecond
 
-// Options of a session. All but Mark must be given.
+// Options of a session. All fields except Mark are required.
 type Options struct {
 	Store metadata.Store
 	Keys  metadata.Keys
@@ -27,7 +27,7 @@ type Options struct {
 	TTL  time.Duration  // of the lease; rounded up to whole seconds
 	// OnlyMember: this data path has the only copy of the metadata.
 	OnlyMember bool
-	// Mark returns the marks that distinguish the data path from a copy; nil: it has none.
+	// Mark returns the marks that distinguish the data path from a copy; nil: no marks.
 	Mark func() (nodefile.Marks, error)
 	Log  logrus.FieldLogger
 }
@@ -36,7 +36,7 @@ type Options struct {
 // CreateRevision.
 type Session struct {
 	o    Options
-	node metadata.NodeState // Options.Node with what Announce has filled in
+	node metadata.NodeState // Options.Node, completed by Announce
 	ttl  int64              // seconds
 
 	current atomic.Int64 // incarnation; 0 while there is no registration

@@ -13,8 +13,8 @@ type KeyedLock struct {
 
 // lock is the lock of one name. KeyedLock.mu guards callers.
 type lock struct {
-	holder  chan struct{} // capacity 1: full while a caller holds it
-	callers int           // that hold it or wait for it
+	holder  chan struct{} // capacity 1: full while a caller holds the lock
+	callers int           // callers that hold the lock or wait for it
 }
 
 // NewKeyedLock makes a lock with no name locked.
@@ -39,7 +39,7 @@ func (k *KeyedLock) Lock(ctx context.Context, name string) (unlock func(), err e
 	}
 }
 
-// leave removes the lock of a name that no caller has or waits for.
+// leave removes the lock of a name that no caller holds or waits for.
 func (k *KeyedLock) leave(name string, l *lock) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -22,7 +22,7 @@ const (
 	partitionsPerTxn = metadata.MaxTxn - 3
 )
 
-// ProposerOptions are all required but Wrote.
+// ProposerOptions are all required, except Wrote.
 type ProposerOptions struct {
 	Store       metadata.Store
 	Keys        metadata.Keys
@@ -40,9 +40,10 @@ type proposal struct {
 	cas replica.CAS
 }
 
-// Proposer performs compare-and-swaps on partition keys and answers the machines. A transaction compares the partitions'
-// ModRevisions, the proposer's own registration, and those of the old leader and of the transfer target. Queued proposals with
-// the same registrations share a transaction: when a broker with ten thousand partitions dies, all of them change.
+// Proposer performs compare-and-swaps on partition keys and answers the machines. A transaction compares the
+// partitions' ModRevisions, the proposer's own registration, and those of the old leader and of the transfer target.
+// Queued proposals with the same registrations share a transaction: when a broker with ten thousand partitions dies,
+// the keys of all of them change.
 type Proposer struct {
 	o ProposerOptions
 
@@ -98,8 +99,8 @@ func (p *Proposer) run() {
 	}
 }
 
-// take returns the proposals of the next transaction: the first election, because its partition serves no client, else the
-// oldest proposal; and all proposals that can share its compares.
+// take returns the proposals of the next transaction: the first election, because its partition serves no client, or
+// else the oldest proposal; plus all proposals that can share its compares.
 func (p *Proposer) take() []proposal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,8 +136,8 @@ func sameConditions(a, b replica.CAS) bool {
 	return run(a.LeaderGone) == run(b.LeaderGone) && run(a.TransferTarget) == run(b.TransferTarget)
 }
 
-// carryOut tries a burst in one transaction. If a compare fails, it answers the proposals whose keys have changed, and tries
-// the others again, so that one does not block the rest.
+// carryOut tries a burst in one transaction. If a compare fails, it answers the proposals whose keys have changed, and
+// retries the others, so that one conflict does not block the rest.
 func (p *Proposer) carryOut(burst []proposal) {
 	for len(burst) > 0 {
 		err := p.try(burst)
@@ -148,7 +149,7 @@ func (p *Proposer) carryOut(burst []proposal) {
 		for i, b := range burst {
 			ids[i] = b.id
 		}
-		states, _ := p.read(ids) // empty if that fails: the watch brings them
+		states, _ := p.read(ids) // empty if that fails: the watch will deliver them
 		refuse := func(b proposal) {
 			p.o.Post(b.id, replica.CASDone{Token: b.cas.Token, State: states[b.id]})
 		}
@@ -214,8 +215,8 @@ func (p *Proposer) preconditions(c *replica.CAS) ([]metadata.Compare, error) {
 	return append(out, gone), err
 }
 
-// leaderGone compares the old leader's registration with its known state: absent, of another incarnation, transferring its
-// leaderships, or unable to reach its replicas. It fails if that incarnation is alive and stays.
+// leaderGone compares the old leader's registration with its known state: absent, of another incarnation, transferring
+// its leaderships, or unable to reach its replicas. The compare fails if that incarnation is alive and remains leader.
 func (p *Proposer) leaderGone(old replica.Peer) (metadata.Compare, error) {
 	r, ok := p.o.Catalog.LiveNode(old.Node)
 	key := p.o.Keys.Live(old.Node)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// Try is one short attempt (Timeout) at a transaction on keys as they were read. If it is not ok, the keys have changed, or no
-// answer came (rev is 0); the caller reads the keys again.
+// Try is one short attempt (Timeout) at a transaction on keys that were read before. If it returns not ok, the keys
+// have changed, or no answer came (rev is 0). The caller then reads the keys again.
 func Try(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []metadata.Put) (ok bool, rev int64, err error) {
 	short, cancel := context.WithTimeout(ctx, LargeTimeout(len(puts)))
 	defer cancel()
@@ -40,10 +40,10 @@ func Apply(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts [
 	return rev, err
 }
 
-// LargeTimeout is the time limit of a transaction with that many puts.
+// LargeTimeout is the time limit of a transaction with the given number of puts.
 func LargeTimeout(puts int) time.Duration { return 2*Timeout + time.Duration(puts)*putTimeout }
 
-// readPause is the pause before ReadUntil asks again.
+// readPause is the pause before ReadUntil repeats the read.
 const readPause = time.Second
 
 // ReadUntil repeats the read of a key until the store answers or ctx ends. The error is metadata.ErrNotFound or ctx's.

@@ -16,8 +16,8 @@ const (
 	rereadEvery = 100 * time.Millisecond
 )
 
-// unresolved are the partitions whose keys have to be read because the answer of a transaction was lost. One goroutine reads
-// many at a time: no etcd would answer a repeated read for each of ten thousand partitions.
+// unresolved are the partitions whose keys have to be read because the answer of a transaction was lost. One goroutine
+// reads many keys at a time, because no etcd could answer separate repeated reads for ten thousand partitions.
 type unresolved struct {
 	wake concurrency.Edge
 	mu   struct {
@@ -39,7 +39,7 @@ func (u *unresolved) add(id ident.Partition) {
 	u.wake.Notify()
 }
 
-// take removes some of the open partitions, as many as one request reads.
+// take removes as many of the unresolved partitions as one request reads, and returns them.
 func (u *unresolved) take() (some []ident.Partition) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // A moment is written as its age; ages beyond the deadline that is compared with them are equal.
 type CanonicalWriter struct {
 	B     []byte
-	NowMS int64 // ages are counted up to here
+	NowMS int64 // the present, from which ages are computed
 }
 
 // Num writes numbers.

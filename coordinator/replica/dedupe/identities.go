@@ -19,11 +19,11 @@ type identified struct {
 const blockSize = 128
 
 // identities is a queue of entries in the order of the log, with an index of the newest entry of each identity. It
-// moves no entry: copying a growing slice would stop the partition for milliseconds. An empty one has no memory.
+// moves no entry: copying a growing slice would stop the partition for milliseconds. An empty queue takes no memory.
 type identities struct {
 	first, next uint64         // the numbers of the oldest entry and of the next one
 	blocks      [][]identified // entry n is number n%blockSize of block n/blockSize - first/blockSize
-	spare       []identified   // the last block that became empty, for the next one
+	spare       []identified   // the last block that became empty, for reuse
 	index       index
 }
 
@@ -42,7 +42,7 @@ func (s *identities) newest() *identified { return s.at(s.next - 1) }
 func (s *identities) push(e identified) {
 	switch {
 	case len(s.blocks) == 0:
-		s.blocks = append(s.blocks, nil) // it grows: most windows are small
+		s.blocks = append(s.blocks, nil) // blocks grow, because most windows are small
 	case s.next%blockSize == 0:
 		b := s.spare[:0]
 		if s.spare = nil; cap(b) < blockSize {
@@ -66,7 +66,7 @@ func (s *identities) popOldest() {
 	s.freeEmpty()
 }
 
-// popNewest removes the newest entry. An older one with its identity, if there is any, stays unknown.
+// popNewest removes the newest entry. An older entry with the same identity, if there is one, stays unknown.
 func (s *identities) popNewest() {
 	s.next--
 	s.index.remove(s, s.next)
@@ -77,7 +77,7 @@ func (s *identities) popNewest() {
 	s.freeEmpty()
 }
 
-// freeEmpty releases the memory of an empty queue. Its next entry begins a block.
+// freeEmpty releases the memory of an empty queue. The next entry begins a new block.
 func (s *identities) freeEmpty() {
 	if s.len() == 0 {
 		n := (s.next + blockSize - 1) / blockSize * blockSize
@@ -100,8 +100,8 @@ func (s *identities) clone() identities {
 
 const (
 	smallTable = 8
-	// fanOut is the number of tables of an index that has outgrown one table of largeTable slots. So no entry waits
-	// until an index of a million others has grown: a table grows alone.
+	// fanOut is the number of tables of an index that has outgrown one table of largeTable slots. Each table grows
+	// separately, so no entry waits until an index of a million entries has grown.
 	fanOut     = 256
 	largeTable = 2048
 )
@@ -110,7 +110,7 @@ const (
 var seed = maphash.MakeSeed()
 
 // index finds entries by their identity: hash tables with linear probing. A slot has the number of an entry and not its
-// identity, so that most look-ups of new identities read one line of memory. A map of Go takes twice the time.
+// identity, so that most look-ups of new identities read a single cache line. A Go map takes twice as long.
 type index struct {
 	tables []table // none, one, or fanOut
 }
@@ -163,7 +163,7 @@ func (x *index) find(of *identities, identity queue.Identity) *identified {
 	return nil
 }
 
-// put names entry n, in place of an older entry with its identity.
+// put adds entry n, or makes it replace an older entry with the same identity.
 func (x *index) put(of *identities, n uint64) {
 	if len(x.tables) == 0 {
 		x.tables = []table{{slots: make([]slot, smallTable)}}
@@ -189,7 +189,7 @@ func (x *index) put(of *identities, n uint64) {
 	}
 }
 
-// remove removes the name of entry n, unless a newer entry has taken it.
+// remove removes entry n, unless a newer entry with the same identity has replaced it.
 func (x *index) remove(of *identities, n uint64) {
 	hash := hashOf(&of.at(n).identity)
 	t, is := x.tableOf(hash), slotOf(hash, n)
@@ -201,7 +201,7 @@ func (x *index) remove(of *identities, n uint64) {
 		i = t.after(i)
 	}
 	t.used--
-	// Those behind move up, unless their search begins behind the gap.
+	// Later slots move up into the gap, unless their search begins after it.
 	for k := t.after(i); t.slots[k] != 0; k = t.after(k) {
 		if mask := len(t.slots) - 1; (k-t.home(t.slots[k].tag()))&mask >= (k-i)&mask {
 			t.slots[i] = t.slots[k]
@@ -221,7 +221,7 @@ func (t *table) grow() {
 	}
 }
 
-// take adds a slot that is not in the table.
+// take occupies a free slot for an entry that is not in the table.
 func (t *table) take(s slot) {
 	i := t.home(s.tag())
 	for t.slots[i] != 0 {

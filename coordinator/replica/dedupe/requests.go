@@ -21,12 +21,13 @@ type Requests struct {
 	restored  bool // some were found by the store; their window begins with the first Tick
 }
 
-// producer is the newest puts of one run of an edge. An edge numbers its puts upwards, so a number above all in the
-// table is new; any other is searched from the newest backwards. A map cost a follower 7 % of its CPU.
+// producer holds the newest puts of one incarnation of an edge. An edge numbers its puts in ascending order, so a
+// number above all in the table is new. Other numbers are searched for from the newest entry backwards. A map was
+// rejected: it cost a follower 7 % of its CPU.
 type producer struct {
 	order []numbered // oldest first; the first `gone` are forgotten
 	gone  int
-	maxN  uint64 // no number in order is above
+	maxN  uint64 // no number in order is higher
 }
 
 // numbered is a compact RecentPut, because a partition with few puts keeps hundreds for a long time.
@@ -38,10 +39,10 @@ type numbered struct {
 	count uint32
 }
 
-// NewRequests makes the table of a log without puts.
+// NewRequests returns the empty table of a log without puts.
 func NewRequests(windowMS int64) Requests { return Requests{windowMS: windowMS} }
 
-// Load takes the puts that the store has found.
+// Load adds the puts that the store has found.
 func (r *Requests) Load(puts []queue.RecentPut) {
 	for _, p := range puts {
 		r.push(p, 0)
@@ -49,7 +50,7 @@ func (r *Requests) Load(puts []queue.RecentPut) {
 	r.restored = len(puts) > 0
 }
 
-// Tick moves the time: the window of the puts that the store has found begins with the first one.
+// Tick advances the time. The window of the puts that the store has found begins with the first Tick.
 func (r *Requests) Tick(nowMS int64) {
 	if r.restored {
 		r.began(nowMS)
@@ -66,7 +67,7 @@ func (r *Requests) began(nowMS int64) {
 	r.restored = false
 }
 
-// Add takes the request id of a batch that was appended.
+// Add adds the request id of a batch that was appended.
 func (r *Requests) Add(b queue.Batch, nowMS int64) {
 	if b.Request.IsZero() {
 		return
@@ -82,7 +83,7 @@ func (r *Requests) push(p queue.RecentPut, nowMS int64) {
 	of.push(p, nowMS, nowMS-r.windowMS)
 }
 
-// begin makes the table of a new producer, and forgets the producers whose newest put is older than the window.
+// begin creates the table of a new producer, and forgets the producers whose newest put is older than the window.
 func (r *Requests) begin(id uint64, nowMS int64) *producer {
 	if r.producers == nil {
 		r.producers = make(map[uint64]*producer)

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// DefaultMS is the dedupe window of a topic that names none.
+	// DefaultMS is the dedupe window of a topic that does not set one.
 	DefaultMS = option.DefaultDedupeWindowMS
 	// DefaultIdentities bounds the identities of a partition: 8,700 a second for the default window (ADR 12), and an
 	// eighth more, because the clock of the partition stands still while it has no leader.
 	DefaultIdentities = 9 << 17
-	// DefaultBudget bounds those of a broker: four such partitions.
+	// DefaultBudget bounds the identities of a broker: as many as four such partitions have.
 	DefaultBudget = 4 * DefaultIdentities
-	// identitySlack: a replica keeps this multiple of the bound before it drops one that is within its window. A follower
-	// refuses none, and its clock of the partition may be behind the leader's.
+	// identitySlack is the multiple of the bound that a replica keeps before it drops identities within their window. A
+	// follower cannot refuse identities, and its clock of the partition may be behind the leader's.
 	identitySlack = 4
 )
 
@@ -25,32 +25,33 @@ const (
 // follower alike. An identity enters it when its batch is appended. It leaves when the batch is truncated, or when the
 // window has passed since then by the clock of the partition (queue.Clock, DW-2).
 type Window struct {
-	// LengthMS may be changed at any time. A longer window applies to the identities that are still here. The identities
-	// that a shorter one forgot before are in doubt until the longer one has passed.
+	// LengthMS may be changed at any time. A longer window applies to the identities that are still present. Identities
+	// that a shorter window has forgotten are in doubt until the longer window has passed.
 	LengthMS  int64
 	bound     int
 	budget    *Budget // of the broker
 	entries   identities
-	clockMS   int64        // the clock of the partition at sinceMS; 0: it stands, for there was no identity yet
+	clockMS   int64        // the clock of the partition at sinceMS; 0: it is stopped, because there was no identity yet
 	sinceMS   int64        // in the machine's time
-	ticked    bool         // the machine has a time: before the first Tick the clock stands
-	below     ident.Offset // the identities of the batches from here on are in entries
-	forgotten queue.Clock  // of the newest batch with identities before that; 0: none was forgotten
+	ticked    bool         // the machine has received a time: before the first Tick the clock is stopped
+	below     ident.Offset // entries has the identities of the batches from this offset on
+	forgotten queue.Clock  // clock of the newest batch with forgotten identities; 0: none was forgotten
 }
 
-// NewWindow makes the window of a log without identities. It takes bound of them, within the budget of the broker.
+// NewWindow makes the window of a log without identities. It holds at most bound identities, within the budget of the
+// broker.
 func NewWindow(windowMS int64, bound int, b *Budget) Window {
 	return Window{LengthMS: windowMS, bound: bound, budget: b}
 }
 
-// Release returns the budget. It is the last call.
+// Release returns the window's share of the budget. It is the last call.
 func (d *Window) Release() {
 	d.budget.add(-d.Len())
 	d.budget = nil
 }
 
-// Load takes the entries that the store found. The time during which the process was down does not count. After the mark the log
-// may have batches of a leader whose clock was behind the mark's; the clock of those batches then counts.
+// Load adds the entries that the store found. The time during which the process was down does not count. After the mark
+// the log may have batches of a leader whose clock was behind the mark's; the clock of those batches then counts.
 func (d *Window) Load(r *queue.Restored) {
 	mark, later := r.Identities, false
 	d.below, d.forgotten = mark.From, mark.Forgotten
@@ -76,7 +77,8 @@ func (d *Window) Load(r *queue.Restored) {
 	}
 }
 
-// Tick moves the time, and forgets the identities whose window has passed. The first one starts the partition's clock.
+// Tick advances the time, and forgets the identities whose window has passed. The first Tick starts the partition's
+// clock.
 func (d *Window) Tick(nowMS int64) {
 	if !d.ticked {
 		d.sinceMS, d.ticked = nowMS, true
@@ -100,8 +102,8 @@ func stampAt(clockMS int64) queue.Clock {
 // startOf is the clock at the time of the append of a batch, or at most two ticks less.
 func startOf(c queue.Clock) int64 { return max(int64(c)-2, 0) * queue.ClockTick }
 
-// Stamp is the clock of a batch with identities that the leader appends now. The clock of the partition begins to run
-// with the first one. No batch has a clock below that of an earlier one.
+// Stamp is the clock of a batch with identities that the leader appends now. The clock of the partition starts with the
+// first such batch. No batch has a lower clock than an earlier batch.
 func (d *Window) Stamp(nowMS int64) queue.Clock {
 	if d.clockMS == 0 {
 		d.setClock(1, nowMS)
@@ -118,8 +120,8 @@ func (d *Window) newest() queue.Clock {
 
 func (d *Window) setClock(clockMS, nowMS int64) { d.clockMS, d.sinceMS = clockMS, nowMS }
 
-// Follow takes the clock of the leader, whether it is before or behind the one here (0: the leader has none). It is at
-// most the age of each batch of the leader's log, and so of each one here.
+// Follow adopts the clock of the leader, whether it is ahead of or behind the clock here (0: the leader has none). No
+// batch of the leader's log, and so no batch here, is older by this clock than it really is.
 func (d *Window) Follow(clockMS, nowMS int64) {
 	if clockMS > 0 {
 		d.setClock(max(clockMS, startOf(d.newest())), nowMS)
@@ -127,7 +129,7 @@ func (d *Window) Follow(clockMS, nowMS int64) {
 	}
 }
 
-// Add takes the identities of a batch that was appended.
+// Add adds the identities of a batch that was appended.
 func (d *Window) Add(b *queue.Batch, nowMS int64) {
 	clock := max(b.Clock, d.newest())
 	if clock == 0 {
@@ -152,7 +154,7 @@ func (d *Window) push(e identified) {
 	}
 	d.entries.push(e)
 	d.budget.add(1)
-	if d.Len() > identitySlack*d.bound || d.budget.exceeded() { // its message may be published again: from now on this cannot be told
+	if d.Len() > identitySlack*d.bound || d.budget.exceeded() { // a repeat of its message can no longer be recognised
 		d.forgetOldest()
 	}
 }
@@ -160,10 +162,11 @@ func (d *Window) push(e identified) {
 // Len is the number of messages with identities.
 func (d *Window) Len() int { return d.entries.len() }
 
-// Full reports whether that many further messages with identities would exceed the bound, or the budget of the broker.
+// Full reports whether the given number of further messages with identities would exceed the bound or the broker's
+// budget.
 func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound || d.budget.full(fresh) }
 
-// Oldest is where the batch of the oldest message begins; false if there is none.
+// Oldest is where the batch of the oldest message with an identity begins; false if there is no such message.
 func (d *Window) Oldest() (at ident.Offset, some bool) {
 	if d.Len() == 0 {
 		return 0, false
@@ -218,7 +221,7 @@ func (d *Window) Truncate(o ident.Offset) {
 	d.below = min(d.below, o)
 }
 
-// Restart begins afresh with a log whose head was removed at o. forgotten is that of the leader's window.
+// Restart empties the window for a log that now begins at o. forgotten is the value from the leader's window.
 func (d *Window) Restart(o ident.Offset, forgotten queue.Clock) {
 	for d.Len() > 0 {
 		d.popNewest()
@@ -226,7 +229,7 @@ func (d *Window) Restart(o ident.Offset, forgotten queue.Clock) {
 	d.below, d.forgotten = o, forgotten
 }
 
-// ReachesBack reports whether the window is whole: an unknown identity is that of a new message.
+// ReachesBack reports whether the window is complete: an unknown identity then belongs to a new message.
 func (d *Window) ReachesBack(nowMS int64) bool {
 	return d.forgotten == 0 || d.passed(d.forgotten, nowMS)
 }
@@ -242,7 +245,7 @@ func (d *Window) Canonical(w *CanonicalWriter) {
 	}
 }
 
-// Clone returns a copy that shares nothing, and is in no budget.
+// Clone returns a copy that shares nothing, and counts in no budget.
 func (d *Window) Clone() Window {
 	c := *d
 	c.budget = nil
@@ -250,17 +253,18 @@ func (d *Window) Clone() Window {
 	return c
 }
 
-// recognition is the result of looking for the messages of a put in the window.
+// recognition is the result of looking up the messages of a put in the window.
 type recognition struct {
-	Known int // messages that are in the log, or stand twice in the put
-	New   int // identities that are not in the log; a message without one has none
+	Known int // messages that are in the log, or occur twice in the put
+	New   int // identities that are not in the log; messages without an identity are not counted
 	First ident.Sequence
-	Any   bool         // First is the place of the put's first message
-	End   ident.Offset // of the last batch that has some of them
-	Fresh []bool       // by number; nil: all or none
+	Any   bool         // First is valid: the position of the put's first message
+	End   ident.Offset // end of the last batch that contains some of the messages
+	Fresh []bool       // whether each message is new, by number; nil: all or none are
 }
 
-// Recognise looks for the messages of a put. A put with one identity for all is known as a whole.
+// Recognise looks for the messages of a put. A put with a single identity for all its messages is known or new as a
+// whole.
 func (d *Window) Recognise(draft *queue.Draft) (r recognition) {
 	if draft.Count == 1 || draft.HasPutIdentity() {
 		x, _ := draft.First()
@@ -300,14 +304,14 @@ func (d *Window) Recognise(draft *queue.Draft) (r recognition) {
 	return r
 }
 
-// Budget counts and bounds the identities of all windows of one broker, for any goroutine. A nil one has no bound.
+// Budget counts and bounds the identities of all windows of one broker, for any goroutine. A nil Budget is unlimited.
 type Budget struct {
 	most int64
 	used atomic.Int64
 }
 
-// budgetSlack: a broker keeps this multiple of its budget before it drops identities that are in their window, because
-// the brokers whose partitions it follows have budgets of their own.
+// budgetSlack is the multiple of its budget that a broker keeps before it drops identities within their window. It
+// exceeds 1 because the leaders of the partitions that it follows have budgets of their own.
 const budgetSlack = 2
 
 // NewBudget makes a budget of this many identities.

@@ -1,14 +1,14 @@
-// Package msgstream is the format in which messages leave a cluster and come into one: the stream of `nsqctl export`,
-// and the body of POST /v1/topic/append. docs/reference/export-format.md describes it byte by byte.
+// Package msgstream is the format in which messages are exported from and imported into a cluster: the stream of
+// `nsqctl export`, and the body of POST /v1/topic/append. docs/reference/export-format.md describes it byte by byte.
 //
-// It reads and writes streams. It asks no broker and opens no file.
+// It reads and writes streams. It contacts no broker and opens no file.
 //
 // # Invariants
 //
-//  1. The checksum of a record covers the checksum of the record before it: a record that is
-//     altered, removed, repeated or moved is noticed at that record or at the next one.
-//  2. A stream without its last record, End, is torn. End has the counts of the whole stream.
-//  3. A length in the stream is believed only as far as the bytes are there: damage costs no memory.
+//  1. The checksum of a record covers the checksum of the record before it: a record that is altered, removed, repeated
+//     or moved is detected at that record or at the next one.
+//  2. A stream without its last record, End, is truncated. End has the counts of the whole stream.
+//  3. Memory is allocated only for bytes that have arrived, never for a length that the stream claims.
 //  4. The format is fixed by golden bytes. A field of a JSON record may be added; a record of an
 //     unknown kind is refused.
 //
@@ -25,7 +25,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
-// Magic begins a stream. ContentType is that of the body of POST /v1/topic/append.
+// Magic begins a stream. ContentType is the content type of the body of POST /v1/topic/append.
 const (
 	Magic       = "LOCKSTEP-EXPORT 1\n"
 	ContentType = "application/x-lockstep-messages"
@@ -48,7 +48,7 @@ const (
 	kindEnd     recordKind = 4 // JSON: End; the last record
 )
 
-// MessageOverhead is the size of a message record beside its header and body.
+// MessageOverhead is the size of a message record without its header and body.
 const MessageOverhead = headSize + messageHead + sumSize
 
 const (
@@ -73,7 +73,7 @@ type Info struct {
 	Partitions []PartitionInfo `json:"partitions"`
 }
 
-// PartitionInfo is the part of a partition's log that a stream has: the messages from First to End−1.
+// PartitionInfo is the part of a partition's log that a stream contains: the messages from First to End−1.
 type PartitionInfo struct {
 	First uint64 `json:"first"`
 	End   uint64 `json:"end"`
@@ -88,7 +88,8 @@ type Channel struct {
 	Positions []Position         `json:"positions"`
 }
 
-// Position is how far a channel was in one partition: every message below Confirmed was finished, or is in Deferred.
+// Position is the position of a channel in one partition: every message below Confirmed was finished, or is in
+// Deferred.
 type Position struct {
 	Partition int        `json:"partition"`
 	Confirmed uint64     `json:"confirmed"`
@@ -111,7 +112,7 @@ type Deferred struct {
 	Attempts   uint16 `json:"attempts,omitempty"`
 }
 
-// Message is one message with its place in the source.
+// Message is one message with its position in the source.
 type Message struct {
 	// DeferredOnly: the log of the topic no longer had the message. It is in the stream because a channel had
 	// deferred it.
@@ -134,7 +135,7 @@ type End struct {
 
 // partitionEnd is the content of one partition. Digest is the SHA-256 of its messages: of each the length of the body
 // (8 bytes, big-endian) and the body, in the order of the stream. Messages that are DeferredOnly, and copies for one
-// channel (Origin), count for neither: the digest of an imported topic is that of the stream.
+// channel (Origin), count in neither field, so an imported topic has the same digest as the stream.
 type partitionEnd struct {
 	Partition int    `json:"partition"`
 	Messages  int64  `json:"messages"`

@@ -11,10 +11,10 @@ import (
 )
 
 // Origin names a message of another cluster. Channel is the one channel that the copy is for; "" = all channels. TimeNS
-// is when it was published, unix ns, and 0 if that is not known: of two messages with one sequence, as a log has them
-// that was restored from a backup, it shows which one is meant.
+// is when it was published (unix ns), 0 if unknown. A log that was restored from a backup may reuse a sequence; TimeNS
+// then distinguishes the messages.
 type Origin struct {
-	Cluster   string // for people: the topic id alone identifies the topic
+	Cluster   string // informational: the topic id alone identifies the topic
 	TopicID   ident.TopicID
 	Partition uint16
 	Sequence  uint64
@@ -22,8 +22,8 @@ type Origin struct {
 	TimeNS    int64
 }
 
-// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, with @CHANNEL behind it for one channel. The time is a
-// field of its own (headerOriginTime).
+// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, followed by @CHANNEL if it is for one channel. The time
+// is a field of its own (headerOriginTime).
 func (o Origin) String() string {
 	text := fmt.Sprintf("%s:%016x:%d:%d", o.Cluster, uint64(o.TopicID), o.Partition, o.Sequence)
 	if o.Channel != "" {

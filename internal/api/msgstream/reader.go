@@ -10,7 +10,7 @@ import (
 	"reflect"
 )
 
-// Damage is a place where a stream is torn or altered.
+// Damage is the position at which a stream is truncated or altered.
 type Damage struct {
 	Offset int64 // of the record, in bytes
 	Record int64 // the first is 1; 0: before it
@@ -39,7 +39,7 @@ type Reader struct {
 	payload bytes.Buffer
 	last    recordKind
 	info    Info
-	next    map[uint16]uint64 // the least sequence of the next message of a partition
+	next    map[uint16]uint64 // the lowest sequence that the next message of a partition may have
 	seen    digests
 	bare    bool // messages alone, without Magic, Info and End
 }
@@ -48,7 +48,7 @@ type Reader struct {
 func NewReader(in io.Reader) *Reader { return &Reader{in: in, next: map[uint16]uint64{}} }
 
 // NewMessageReader returns the reader of message records alone, as AppendMessage makes them, the first one after the
-// checksum 0. Next returns io.EOF behind the last one.
+// checksum 0. Next returns io.EOF after the last one.
 func NewMessageReader(in io.Reader) *Reader {
 	return &Reader{in: in, record: 1, bare: true, next: map[uint16]uint64{}}
 }

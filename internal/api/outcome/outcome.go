@@ -1,7 +1,7 @@
 // Package outcome is the one table of the outcomes of puts, finishes and operations: the number between brokers, the
 // error, the text for TCP clients, the HTTP status, the metric's label, and the class for callers.
 //
-// The package decides nothing: package replica and package engine give the outcomes, package gateway acts on them.
+// The package decides nothing: package replica and package engine produce the outcomes, package gateway acts on them.
 // Every other place derives from the table: the protocol, the HTTP API, the frames and calls between brokers, the
 // metrics.
 //
@@ -13,9 +13,9 @@
 //
 // # A new outcome
 //
-// It takes a sentinel and a row in table.go, a line in the test that freezes the numbers, and the code that gives it.
-// If it travels in the answers to forwarded puts, it also takes a constant in table.go, and a feature level
-// (metadata.Level rises by one): brokers of a cluster below it are answered another outcome.
+// It takes a sentinel and a row in table.go, a line in the test that freezes the numbers, and the code that produces
+// it. If it travels in the answers to forwarded puts, it also takes a constant in table.go, and a feature level
+// (metadata.Level rises by one): brokers of a cluster below that level are sent another outcome.
 package outcome
 
 import (
@@ -34,8 +34,8 @@ type Completion struct {
 	Ticket  uint64         // number of the put or change in its machine
 	First   ident.Sequence // of a put; valid with Committed, Duplicate and Repeated
 	Outcome Outcome
-	// With NotEnoughReplicas: the in-sync replicas that answer, this one included, and how many of them a put
-	// requires. 0 of 0: there are enough, and puts waited for something else.
+	// With NotEnoughReplicas: the number of in-sync replicas that answer, including this one, and the number that a put
+	// requires. Both are 0 if there are enough replicas and puts waited for something else.
 	InSync, Minimum int
 }
 
@@ -47,7 +47,7 @@ func (e NotEnough) Error() string {
 	return fmt.Sprintf("not enough in-sync replicas (%d of %d), not stored", e.InSync, e.Minimum)
 }
 
-// Is makes it an ErrNotEnough.
+// Is makes errors.Is(e, ErrNotEnough) true.
 func (e NotEnough) Is(target error) bool { return target == ErrNotEnough }
 
 // ErrPartitionNotFound is the ErrInvalid of a request that names a partition the topic does not have; its number
@@ -68,9 +68,9 @@ type Class uint8
 
 // The classes of errors.
 const (
-	// ClassRetryHere: nothing happened; the same broker may do it later.
+	// ClassRetryHere: nothing happened; a later attempt at the same broker may succeed.
 	ClassRetryHere Class = iota + 1
-	// ClassRetryElsewhere: nothing happened; the current leader is to be asked.
+	// ClassRetryElsewhere: nothing happened; the caller should ask the current leader.
 	ClassRetryElsewhere
 	// ClassLeaveISR: the replica has to leave the in-sync set.
 	ClassLeaveISR
@@ -90,8 +90,8 @@ func (c Class) String() string {
 	return [...]string{"retry here", "retry elsewhere", "leave isr", "definite", "in doubt", "rolled back"}[c-1]
 }
 
-// Effect is the consequence of an Outcome for the edge whose attempt of a put ended so. An edge that has an earlier
-// attempt in doubt treats a definite outcome as Again.
+// Effect is the consequence of an Outcome for the edge whose attempt of a put ended with it. An edge that has an
+// earlier attempt in doubt treats a definite outcome as Again.
 type Effect uint8
 
 // The effects of an Outcome.
@@ -102,13 +102,13 @@ const (
 	Again
 	// AgainWhileHeld is Again while puts are held (T_hold), then definite.
 	AgainWhileHeld
-	// Refuses: the put is not stored, permanently.
+	// Refuses: the put is definitely not stored, and is not retried.
 	Refuses
 	// Doubts: the put may be stored; the edge tries again under the same request id.
 	Doubts
 )
 
-// Uses is the set of operations that an error may be the answer to.
+// Uses is the set of operations that may be answered with an error.
 type Uses uint8
 
 // The operations.
@@ -119,7 +119,7 @@ const (
 	OfBrokers                   // … to another broker only
 )
 
-// httpAnswer is an error's answer over HTTP; Status 0: the error is an internal one there.
+// httpAnswer is the HTTP answer for an error; Status 0: over HTTP it is an internal error.
 type httpAnswer struct {
 	Status     int
 	Message    string // "": the error's text
@@ -128,7 +128,7 @@ type httpAnswer struct {
 
 // Row is one outcome with all its properties.
 type Row struct {
-	Outcome Outcome // 0: no proposal ends so
+	Outcome Outcome // 0: no proposal ends with it
 	Effect  Effect  // of the Outcome
 
 	Err   error      // its text is also the TCP client's, after "E_PUB_FAILED PUB failed "; nil: no error

@@ -12,14 +12,14 @@ const (
 	InDoubt           Outcome = 6  // written; a later leader may commit it or remove it
 	TopicFull         Outcome = 7  // not written; the topic has reached a limit
 	DiskFull          Outcome = 8  // not written; an ISR member is below its disk reserve
-	Repeated          Outcome = 9  // all messages were published before, with the same ids; the first position is the answer
-	BelowWindow       Outcome = 10 // not written; without all ids of the dedupe window, a message may be stored already
+	Repeated          Outcome = 9  // all messages were published before, with the same ids; the answer has the position of the first
+	BelowWindow       Outcome = 10 // not written; ids of the dedupe window are missing, so a message may already be stored
 	WindowFull        Outcome = 11 // not written; the dedupe window has as many ids as are allowed
 
 	lastOutcome = WindowFull
 )
 
-// The answers to a put. The texts follow "E_PUB_FAILED PUB failed " on TCP. They say whether something may be stored.
+// The answers to a put. The texts follow "E_PUB_FAILED PUB failed " on TCP. They state whether anything may be stored.
 var (
 	ErrNotLeader   = errors.New("not the leader") // for brokers only
 	ErrNotEnough   = errors.New("not enough in-sync replicas, not stored")
@@ -52,7 +52,7 @@ var (
 	ErrConflict        = errors.New("it exists with other settings")
 	ErrFilter          = errors.New("the channel does not have the filter") // that a client requires
 	ErrTooManyClients  = errors.New("too many consumers")                   // of a channel at this broker
-	// ErrQuota: the cluster, the topic or the user has as many topics, partitions or channels as are allowed. It also
+	// ErrQuota: the cluster, the topic or the user has reached its limit of topics, partitions or channels. It also
 	// answers a put or subscription that would create a topic.
 	ErrQuota       = errors.New("quota reached, nothing stored")
 	ErrUnavailable = errors.New("the cluster cannot do this now") // wrapped with the cause
@@ -72,8 +72,8 @@ var (
 )
 
 // rows is the table; it never changes. An error that wraps several sentinels takes the first row that matches: an
-// answer to a put before the reason why the cluster could not give another, ErrUnavailable before the reason that it
-// wraps. (Between brokers the lowest code counts: package rpc.)
+// answer to a put comes before the reason for it, and ErrUnavailable comes before the reason that it wraps. (Between
+// brokers the lowest code counts: package rpc.)
 var rows = []Row{
 	{Outcome: Committed, Effect: Commits, Label: labelOK},
 	{Outcome: Duplicate, Effect: Commits, Label: labelOK},

@@ -1,8 +1,8 @@
 // Package access decides what an identity may do, and stores the users and their rights in the cluster's metadata.
 //
-// The decision (Policy.Allow) is pure: a function of an immutable policy, an identity, a right and a topic. Registry has the
-// current policy: it watches the users' keys, and writes them for nsqctl. The package has no sockets, no HTTP and no auth
-// service; internal/auth/guard asks it for every port.
+// The decision (Policy.Allow) is pure: a function of an immutable policy, an identity, a right and a topic. Registry
+// has the current policy: it watches the users' keys, and writes them for nsqctl. The package has no sockets, no HTTP
+// and no auth service; internal/auth/guard consults it for every port.
 //
 // # Identities
 //
@@ -18,15 +18,15 @@
 //
 // # Tokens
 //
-// A token is <user>.<43 characters>: 256 random bits in base64url. The metadata has its SHA-256 hash. A slow hash would protect
-// nothing, because random bits cannot be guessed, and would let strangers occupy the brokers. So every broker recognises a valid
-// token at once, regardless of other clients.
+// A token is <user>.<43 characters>: 256 random bits in base64url. The metadata has its SHA-256 hash. A slow hash would
+// protect nothing, because random bits cannot be guessed, and would let unauthenticated clients use up the brokers'
+// CPU. So every broker recognises a valid token at once, regardless of other clients.
 //
 // # The first administrator
 //
 // While no user administers the cluster, only the secret in a broker's data path (FirstFile) or the token of
-// --bootstrap-admin-token-file makes one. No address is trusted for it: a proxy on the broker's machine has a loopback address
-// too.
+// --bootstrap-admin-token-file can create one. No address is trusted for it: a proxy on the broker's machine has a
+// loopback address too.
 //
 // # Invariants
 //

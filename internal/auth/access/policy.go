@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// kind says how an identity is known.
+// kind is how an identity was established.
 type kind uint8
 
 // The kinds of identities; see the package comment.
@@ -22,15 +22,15 @@ const (
 	BootstrapUser = "bootstrap-admin" // the administrator of --bootstrap-admin-token-file
 )
 
-// Identity is one client as the decision sees it. The zero value is anonymous.
+// Identity is one client, as input of the decision. The zero value is anonymous.
 type Identity struct {
 	Kind kind
 	Name string // of a Named one
-	// TokenID is that of the token it came with; "" = it came with a certificate.
+	// TokenID is the id of the token that the client presented; "" = it presented a certificate.
 	TokenID string
 }
 
-// String is the identity in the audit.
+// String is the identity as written to the audit.
 func (i Identity) String() string {
 	switch i.Kind {
 	case Named:
@@ -41,7 +41,7 @@ func (i Identity) String() string {
 	return AnonymousUser
 }
 
-// grant is some rights on the topics that match.
+// grant is a set of rights on the topics that match a pattern.
 type grant struct {
 	Topic  Pattern
 	Rights Right
@@ -59,13 +59,13 @@ type User struct {
 	Revision    int64 // of its key
 }
 
-// Quota bounds what a user creates and publishes; 0 = no limit. Topics, partitions and channels count if the user created them
-// and they still exist, in the whole cluster. The rates apply at each broker. In User.Quota, 0 is the default (defaultQuota), and
-// noLimit none.
+// Quota bounds what a user creates and publishes; 0 = no limit. Topics, partitions and channels count if the user
+// created them and they still exist, in the whole cluster. The rates apply at each broker. In User.Quota, 0 means the
+// default (defaultQuota), and noLimit means no limit.
 type Quota struct {
 	Topics       int   `json:"topics,omitempty"`
 	Partitions   int   `json:"partitions,omitempty"`
-	Channels     int   `json:"channels,omitempty"`       // durable ones; ephemeral channels have no record
+	Channels     int   `json:"channels,omitempty"`       // durable channels; ephemeral ones have no record
 	PutRate      int64 `json:"put_rate,omitempty"`       // messages a second
 	PutBytesRate int64 `json:"put_bytes_rate,omitempty"` // bytes a second
 }
@@ -73,11 +73,11 @@ type Quota struct {
 // noLimit is the value of User.Quota that lifts a default.
 const noLimit = -1
 
-// defaultQuota applies to a user without a quota. It is far above the need of an application, and a fraction of the cluster's
-// limits (--max-topics, --max-partitions): one credential does not use them up.
+// defaultQuota applies to a user without a quota. It is far above the needs of an application, and a fraction of the
+// cluster's limits (--max-topics, --max-partitions), so one credential cannot use them up.
 var defaultQuota = Quota{Topics: 1000, Partitions: 10_000, Channels: 10_000}
 
-// EffectiveQuota is the quota with the defaults, which do not apply to administrators of the cluster.
+// EffectiveQuota is the quota with defaults filled in. The defaults do not apply to administrators of the cluster.
 func (u *User) EffectiveQuota() Quota {
 	q := u.Quota
 	for _, n := range [...]struct {
@@ -110,7 +110,7 @@ type Policy struct {
 	enforced bool
 }
 
-// Enforced reports whether rights are checked: not without users, unless the broker is configured so.
+// Enforced reports whether rights are checked: only if there are users, or if the broker is configured to check them.
 func (p *Policy) Enforced() bool { return p.enforced }
 
 // Administered reports whether a user of the metadata administers the cluster.

@@ -2,32 +2,32 @@
 // disk, joins as a new member, or waits. It is a pure function of the state of the member's own disk (Self) and of the other
 // members' reports (Report); the I/O around it is coordinator/metadata/etcd.
 //
-// A raft member that returns with an emptied disk, or with an older copy of its disk, has lost entries that it acknowledged
-// and votes that it gave. If it votes all the same, a majority can lack committed entries. etcd cannot notice, because the
-// member has its old name and address.
+// A raft member that returns with an emptied disk, or with an older copy of its disk, has lost entries that it
+// acknowledged and votes that it gave. If it still votes, a majority can lack committed entries. etcd cannot notice,
+// because the member has its old name and address.
 //
 // # Invariants
 //
-//  1. A cluster is founded once: when all configured members report an empty disk at the same time. The first of them by name
-//     proposes a Foundation, which names the disk of each founder. A founder accepts it only if it names the founder's current
-//     disk. A disk that was emptied in between has another id, so it never founds.
+//  1. A cluster is founded once: when all configured members report an empty disk at the same time. The first of them
+//     by name proposes a Foundation, which names the disk of each founder. A founder accepts it only if it names the
+//     founder's current disk. A disk that was emptied in between has another id, so its member never founds.
 //  2. A member whose log is lost never votes under its old identity. It joins a running cluster as a new member.
-//  3. A member whose disk is older than another member last saw it (boot counter) never votes with it. It joins a running
-//     cluster as a new member, unless the disk has begun another life since: then its log has a history that others may have
-//     followed.
+//  3. A member whose disk is older than when another member last saw it (boot counter) never votes with it. It joins a
+//     running cluster as a new member, unless the disk has started another life since then: its log then has a history
+//     that others may have followed.
 //  4. A member whose disk has the marks of a copy (DoubtCopied) never votes with it. It joins a running cluster as a new
 //     member, regardless of the copy's age. If no cluster runs, an operator may vouch for the disk, which removes the marks.
-//  5. A member does not start beside another one that runs on an older disk than this member saw, nor beside one that saw
-//     another life of a third member's disk: two histories would meet. An operator has to choose.
+//  5. A member does not start while another member runs on an older disk than this member saw, nor while another member
+//     saw a different life of a third member's disk: two histories would meet. An operator has to choose.
 //  6. Members of two foundations never start together.
 //
-// In doubt a member always waits, and the decision names the missing members. The model in this package's tests explores the
-// resulting guarantee: there is one history of metadata, and no later leader lacks a committed entry of it, unless an operator
-// vouched for an older disk.
+// In doubt a member always waits, and its decision names the missing members. The model in this package's tests
+// explores the resulting guarantee: there is one history of metadata, and no later leader lacks a committed entry of
+// it, unless an operator vouched for an older disk.
 //
-// A copy without marks, such as the snapshot of a whole machine, is detected only if another member answers that saw the
-// disk's later life (rule 3). Otherwise the copy lives on. Its boot counter then passes values of the later life, but with
-// starts of its own (StartRecord), so that the two lives are distinguished as soon as a member of each answers.
+// A copy without marks, such as the snapshot of a whole machine, is detected only if a member answers that saw the
+// disk's later life (rule 3). Otherwise the copy stays in use. Its boot counter then passes values of the later life,
+// but with different starts (StartRecord), so the two lives are distinguished as soon as a member of each answers.
 package lifecycle
 
 import (
@@ -37,8 +37,8 @@ import (
 	"strings"
 )
 
-// DiskID identifies the content of one member's disk. It is random and created with the data path; a member that joins as a
-// new member gets another one.
+// DiskID identifies the content of one member's disk. It is random and created with the data path; a member that joins
+// as a new member gets a new id.
 type DiskID string
 
 // Members maps the names of the configured members to the URLs of their peer ports.
@@ -52,7 +52,7 @@ type Foundation struct {
 	Disks    map[string]DiskID `json:"disks"` // by founder
 }
 
-// Doubt is how likely the data path is a copy, by the marks on it.
+// Doubt is how likely it is that the data path is a copy, judged by its marks.
 type Doubt int
 
 // The doubts, from none to certain.
@@ -64,7 +64,7 @@ const (
 
 // StartRecord is one start of a broker. On disk and in messages, by name (JSON): append only.
 type StartRecord struct {
-	Boot int64  `json:"boot"` // the boot counter that it began with
+	Boot int64  `json:"boot"` // the boot counter at which it began
 	ID   string `json:"id"`   // random
 }
 
@@ -72,7 +72,7 @@ type StartRecord struct {
 type DiskState struct {
 	Disk   DiskID        `json:"disk"`
 	Boot   int64         `json:"boot"`             // the boot counter
-	Starts []StartRecord `json:"starts,omitempty"` // the latest, in their order
+	Starts []StartRecord `json:"starts,omitempty"` // the latest starts, in order
 }
 
 // LaterThan reports whether a disk in the state now is an old copy of the disk in the state s.
@@ -91,8 +91,8 @@ func (s DiskState) OtherLife(t DiskState) bool {
 // maxStarts bounds DiskState.Starts.
 const maxStarts = 32
 
-// Begin returns the state of a disk after a start with a random id. known is the disk's state in the metadata. If it is later,
-// the disk was not part of the starts up to it, and its own starts are dropped.
+// Begin returns the state of a disk after a start with a random id. known is the disk's state in the metadata. If that
+// state is later, the disk was not in use during the starts up to it, and the disk's own starts are dropped.
 func (s DiskState) Begin(id string, known DiskState) DiskState {
 	if known.LaterThan(s) {
 		s.Starts = nil
@@ -121,23 +121,23 @@ type Self struct {
 	Members    Members     // configured, this one included
 	Absent     []string    // members without which an operator allows the cluster to be founded
 	State      DiskState   // of the data path
-	Foundation *Foundation // accepted by this disk; nil: none
+	Foundation *Foundation // the foundation accepted by this disk; nil: none
 	Started    bool        // this disk has once held the member's log
 	HasLog     bool        // this disk holds the log now
 	Doubt      Doubt
 	Seen       map[string]DiskState // last seen state of each other member
 }
 
-// Report is the answer of another member, sent as JSON: fields are only added.
+// Report is the answer of another member, sent as JSON: fields may be added, never renamed or removed.
 type Report struct {
 	DiskState                       // of the member
 	Foundation *Foundation          `json:"foundation,omitempty"`
-	Started    bool                 `json:"started"`        // its disk has once had its log
+	Started    bool                 `json:"started"`        // its disk has held its log at some time
 	Votes      bool                 `json:"votes"`          // its etcd was started, with or without a majority
 	Running    bool                 `json:"running"`        // its etcd has a leader: another member can join the cluster
 	Members    Members              `json:"members"`        // configured at the member
-	SeenYou    DiskState            `json:"seen_you"`       // of the asking member, as it last saw it
-	Seen       map[string]DiskState `json:"seen,omitempty"` // of each other member, as it last saw it
+	SeenYou    DiskState            `json:"seen_you"`       // state of the querying member's disk, as it last saw it
+	Seen       map[string]DiskState `json:"seen,omitempty"` // state of each other member's disk, as it last saw it
 }
 
 // empty reports whether the member has no part in any history.
@@ -152,7 +152,7 @@ type Action int
 const (
 	Wait   Action = iota // query again; Decision.Why and For name the missing condition
 	Found                // store Decision.Foundation as accepted, then query again
-	Start                // start etcd with the content of the disk, as founder or as before
+	Start                // start etcd with the content of the disk, as a founder or as the existing member
 	Join                 // discard the member's log, if any, and join the running cluster as a new member
 	Refuse               // end; Decision.Why says what an operator has to repair
 )
@@ -230,7 +230,7 @@ func (d decider) withLog() Decision {
 	if by := d.sawLaterLife(); by != "" {
 		seen := d.reports[by].SeenYou
 		why := fmt.Sprintf("%s saw boot counter %d of this broker%s, its data path has %d: the data path is an old copy", by, seen.Boot, inAnother(seen, d.State), d.State.Boot)
-		if seen.OtherLife(d.State) { // the log is not useless: it may be half of a majority's
+		if seen.OtherLife(d.State) { // keep the log: a majority may need it
 			return Decision{Action: Wait, For: []string{by}, Why: why + ". " + chooseHistory}
 		}
 		return d.joinOrWait(why)
@@ -277,7 +277,7 @@ func (d decider) sawLaterLife() string {
 	return ""
 }
 
-// runsOnOldDisk returns a voting member whose disk is older than this broker saw it.
+// runsOnOldDisk returns a voting member whose disk is older than when this broker saw it.
 func (d decider) runsOnOldDisk() string {
 	for _, n := range d.others() {
 		if r := d.reports[n]; r.Votes && d.Seen[n].LaterThan(r.DiskState) {
@@ -287,9 +287,9 @@ func (d decider) runsOnOldDisk() string {
 	return ""
 }
 
-// sawOtherLife returns a member that saw another life of a third member's disk than this broker. It has followed the third
-// member in that life, so its log may have another history. Both wait, even if none votes yet: they may start at the same
-// time.
+// sawOtherLife returns a member that saw a different life of a third member's disk than this broker did. It has
+// followed the third member in that life, so its log may have a different history. Both wait, even if none votes yet:
+// they may start at the same time.
 func (d decider) sawOtherLife() (by, of string) {
 	for _, n := range d.others() {
 		for _, third := range d.others() {
@@ -301,8 +301,8 @@ func (d decider) sawOtherLife() (by, of string) {
 	return "", ""
 }
 
-// chooseHistory is the advice for two histories of the metadata. A disk that began another start had a majority since it was
-// put back: otherwise its boot counter would not have been raised.
+// chooseHistory is the advice for two histories of the metadata. If a disk has begun another start, it has had a
+// majority since it was restored: otherwise its boot counter would not have been raised.
 const chooseHistory = "The metadata has two histories, and an operator has to choose one (docs/operations/failures.md, Two histories)"
 
 // inAnother is the part of a sentence that distinguishes two lives of a disk.
