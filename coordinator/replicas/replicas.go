@@ -54,7 +54,7 @@ type Options struct {
 	Peers       peers
 	Space       space           // nil: every broker has space
 	MayCache    bool            // topics may be acknowledged from the page cache here (--durability=replicated)
-	Replica     replica.Options // New replicas get Partition and Self filled in
+	Replica     replica.Options // Partition and Self are set for each replica
 	Queue       nsqd.Options    // Policy is filled in
 	Group       *concurrency.Group
 	Log         logrus.FieldLogger

@@ -53,7 +53,7 @@ func (g *Group) Close() bool {
 // Wait returns when all goroutines have ended. Call Close before.
 func (g *Group) Wait() { g.done.Wait() }
 
-// Each calls f for 0 to n−1, at most atOnce calls in parallel, and returns when all have ended.
+// Each calls f for 0 to n−1, with at most atOnce calls in parallel, and returns when all have ended.
 func Each(n, atOnce int, f func(i int)) {
 	slots := make(chan struct{}, atOnce)
 	var calls sync.WaitGroup

@@ -26,8 +26,8 @@ func NewNonblockingWriter(nc net.Conn) *NonblockingWriter {
 	return &NonblockingWriter{raw}
 }
 
-// Write writes the parts in order and returns the number of bytes that the socket has taken.
-// It returns 0 also if the write fails or if the connection's deadline has passed.
+// Write writes the parts in order and returns the number of bytes that the socket has taken. It also returns 0 if the
+// write fails or the connection's deadline has passed.
 func (w *NonblockingWriter) Write(parts net.Buffers) (n int) {
 	if w == nil {
 		return 0

@@ -20,7 +20,8 @@ func (o Options) Members() (names []string) {
 	return names
 }
 
-// ClusterSize is the number of members; 1 without any. With an external etcd only the metadata has the number.
+// ClusterSize is the number of members, or 1 if none are listed. With an external etcd only the metadata has the
+// number.
 func (o Options) ClusterSize() int { return max(1, len(o.Members())) }
 
 // Replicas is the replication factor of a new topic in a cluster of that many brokers.
@@ -40,8 +41,8 @@ func (o Options) InSync(replicas int) int {
 	return replicas/2 + 1
 }
 
-// beatsPerTimeout is the number of heartbeats that one timeout lasts: a few that are late in a row are no silence.
-// Fewer make elections without a failure, and more cost processor time only.
+// beatsPerTimeout is the number of heartbeats that one timeout lasts: a few consecutive late ones must not count as
+// silence. A lower number causes elections without a failure, and a higher one only costs CPU time.
 const beatsPerTimeout = 10
 
 // EtcdHeartbeat is the interval of the embedded etcd's heartbeats.
@@ -50,8 +51,9 @@ func (o Options) EtcdHeartbeat() time.Duration { return o.EtcdElectionTimeout / 
 // PeerHeartbeat is the interval of the heartbeats between brokers.
 func (o Options) PeerHeartbeat() time.Duration { return o.PeerTimeout / beatsPerTimeout }
 
-// RollbackGrace is the time within which a new epoch must be committed, else the rolled-back puts are reported as in
-// doubt. It needs the same disks and network as a put, and has less to write: two thirds of --write-timeout.
+// RollbackGrace is the time within which a new epoch must be committed, otherwise the rolled-back puts are reported as
+// in doubt. A new epoch needs the same disks and network as a put and writes less, so the time is two thirds of
+// --write-timeout.
 func (o Options) RollbackGrace() time.Duration { return o.WriteTimeout * 2 / 3 }
 
 // EmbedsEtcd reports whether the broker runs an embedded etcd.

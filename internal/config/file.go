@@ -35,7 +35,7 @@ func (l *loader) noteFile(path string, values map[string]any) {
 	for s := range settings(&l.options) {
 		value, ok := values[s.key]
 		if s.flagOnly {
-			if ok && s.noop != "" { // a stock nsqd ignores it with a value of any type
+			if ok && s.noop != "" { // a stock nsqd ignores the key with a value of any type
 				l.warn("%s: %s has no effect: %s", path, s.key, s.noop)
 				delete(values, s.key)
 			} else if ok {
@@ -63,8 +63,8 @@ func (l *loader) noteFile(path string, values map[string]any) {
 	l.unknownKeys(path, values, keys)
 }
 
-// unknownKeys refuses what the file has besides settings. A stock nsqd ignores it silently, and its operator believes
-// in a setting that is not there.
+// unknownKeys refuses keys of the file that are no settings. A stock nsqd silently ignores them, so that its operator
+// believes a setting to be in force that is not.
 func (l *loader) unknownKeys(path string, values map[string]any, keys []string) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		switch values[key].(type) {

@@ -56,8 +56,8 @@ func Help(w io.Writer, all bool) error {
 	return b.Flush()
 }
 
-// name is the flag, or the environment variable of a setting without a flag: every user of the machine sees the command
-// line.
+// name is the flag, or the environment variable of a setting without a flag. Such settings are secrets: every user of
+// the machine sees the command line.
 func (s setting) name() string {
 	if s.envOnly {
 		return "$" + s.env
@@ -80,7 +80,7 @@ func (s setting) argument() string {
 	return "="
 }
 
-// description is the meaning, the permitted values, and the reason to change the setting.
+// description describes a setting: its meaning, the permitted values, and when to change it.
 func (s setting) description() string {
 	d := s.help
 	if s.oneof != nil {
@@ -135,10 +135,10 @@ const printIntro = `# The settings of nsqd in effect, as a file for --config. Th
 # its source. Secrets, and the passwords and values of queries in addresses, are left out.
 `
 
-// Print writes the effective settings as a TOML file. A comment behind each value names its source: default, file,
+// Print writes the effective settings as a TOML file. A comment after each value names its source: default, file,
 // environment or flag. Print never writes a secret: a comment takes its place, and an address with a password is
-// written without the password. Settings without effect appear only if they were given. The error is that of Load, or
-// of the writer.
+// written without the password. Settings without effect appear only if they were given. The error is from Load or from
+// the writer.
 func Print(w io.Writer, src Source) error {
 	l, err := load(src)
 	if err != nil {
@@ -220,7 +220,8 @@ func (s setting) line() (string, error) {
 	return strings.TrimSuffix(string(text), "\n"), err
 }
 
-// public returns the value without passwords in addresses. An empty list is not nil: it is [] in TOML and JSON.
+// public returns the value without passwords in addresses. An empty list is returned as non-nil, so that it is [] in
+// TOML and JSON.
 func (s setting) public() any {
 	switch v := s.value.Interface().(type) {
 	case []string:

@@ -88,8 +88,8 @@ func (l *loader) derive() {
 	l.deriveMembers(o)
 }
 
-// ownName is the name of this broker in --join; "" if none is. A default name, that of the host, may also be the first
-// part of one name in the list.
+// ownName is the name of this broker in --join; "" if it is not in the list. A default name, that of the host, may also
+// be the first part of one name in the list.
 func ownName(join []string, name string, given bool) string {
 	if slices.Contains(join, name) {
 		return name
@@ -130,7 +130,7 @@ func (l *loader) deriveTLS(o *Options) {
 	}
 }
 
-// deriveMembers lists the members of the embedded etcd: all of them use the port that this one has.
+// deriveMembers lists the members of the embedded etcd: all of them use this member's port.
 func (l *loader) deriveMembers(o *Options) {
 	_, port, err := net.SplitHostPort(o.EtcdPeerAddress)
 	if err != nil {

@@ -25,8 +25,8 @@ var (
 	ErrInvalid = errors.New("config: bad settings")
 )
 
-// Faults are all faults of the settings, one sentence each, in the order of their sources. It is ErrUsage if the
-// command line has one of them, else ErrInvalid.
+// Faults are all faults of the settings, one sentence each, in the order of their sources. It is ErrUsage if one of
+// them is on the command line, otherwise ErrInvalid.
 type Faults struct {
 	Kind  error
 	Lines []string
@@ -95,8 +95,8 @@ func load(src Source) (*loader, error) {
 	return l, nil
 }
 
-// loader collects the settings of one Load. Each source notes its texts; a weaker source does not replace those of a
-// stronger one.
+// loader collects the settings of one Load. Each source records its texts; a weaker source does not replace the texts
+// of a stronger one.
 type loader struct {
 	src      Source
 	options  Options
@@ -147,7 +147,7 @@ func (l *loader) flags() error {
 	}
 }
 
-// afterFault removes the argument behind an unknown flag, which may be its value, so that the rest is checked too. It
+// afterFault removes the argument after an unknown flag, which may be its value, so that the rest is checked too. It
 // also removes an argument that is not a flag at all, such as ---x, at which the package flag stops.
 func afterFault(args []string) []string {
 	if len(args) > 0 && (!strings.HasPrefix(args[0], "-") || malformed(args[0])) {
@@ -171,7 +171,7 @@ func (n *noted) String() string { return "" }
 
 func (n *noted) Set(text string) error {
 	if !n.s.isList() {
-		delete(n.l.given, n.s.flag) // the last flag of a name counts
+		delete(n.l.given, n.s.flag) // the last flag of a name wins
 	}
 	n.l.note(n.s, origin{"--" + n.s.flag, ErrUsage, "flag"}, text)
 	return nil
@@ -198,8 +198,8 @@ func (l *loader) environment() {
 	}
 }
 
-// unknownVariables warns of mistyped names. Others may be there: orchestrators set variables such as NSQD_PORT for a
-// service called nsqd.
+// unknownVariables warns of mistyped names. Other variables may exist: orchestrators set variables such as NSQD_PORT
+// for a service called nsqd.
 func (l *loader) unknownVariables(environ []string) {
 	var names []string
 	for s := range settings(&l.options) {

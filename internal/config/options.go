@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Options are all settings of a broker, in groups. cmd/nsqd passes a group as it is to the part of the broker that it
-// configures. The tags say:
+// Options are all settings of a broker, in groups. cmd/nsqd passes each group unchanged to the part of the broker that
+// it configures. The tags say:
 //
 //	flag     name on the command line; NSQD_<FLAG> in the environment
 //	key      name in the file, unless it is the flag with "_" for "-"
@@ -143,7 +143,7 @@ type Messages struct {
 // MaxDefer is the longest delay of a put.
 func (m Messages) MaxDefer() time.Duration { return cmp.Or(m.MaxDeferTimeout, m.MaxReqTimeout) }
 
-// security says which clients may do anything.
+// security configures which clients are admitted.
 type security struct {
 	ClientTLS
 	RequireUsers   bool   `flag:"require-users" default:"false" help:"enforce rights from the start: no client may do anything until the first user is made (nsqctl user create, on a broker's machine)"`
@@ -165,7 +165,8 @@ type ClientTLS struct {
 	TLSMinVersion       string      `flag:"tls-min-version" default:"tls1.2" oneof:",tls1.0,tls1.1,tls1.2,tls1.3" help:"oldest accepted TLS version; empty: tls1.2; tls1.0 and tls1.1 require --insecure-tls" when:"all clients support TLS 1.3, or one supports only TLS 1.0 or 1.1"`
 }
 
-// AuthService configures the requests to the authorization server, and their timeouts also those to nsqlookupd.
+// AuthService configures the requests to the authorization server, and its timeouts also apply to requests to
+// nsqlookupd.
 type AuthService struct {
 	AuthHTTPAddress    []string      `flag:"auth-http-address" key:"auth_http_addresses" default:"" help:"authorization server (repeat)"`
 	AuthHTTPMethod     string        `flag:"auth-http-request-method" default:"get" oneof:"get,post" help:"HTTP method of the requests to the authorization server" when:"the auth service must not have secrets in its access log"`
@@ -250,7 +251,7 @@ func (s Secret) String() string {
 // GoString implements fmt.GoStringer.
 func (s Secret) GoString() string { return s.String() }
 
-// MarshalText implements encoding.TextMarshaler, and so JSON.
+// MarshalText implements encoding.TextMarshaler, which JSON uses too.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // TLSRequired selects the clients that must use TLS.

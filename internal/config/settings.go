@@ -28,7 +28,7 @@ type setting struct {
 	envOnly        bool   // a secret: only in the environment
 	min, max       string
 	oneof          []string                  // nil: any
-	option         *option.Row[option.Topic] // the setting is the default of this topic option; nil: of none
+	option         *option.Row[option.Topic] // the topic option whose default this setting is; nil: none
 	value          reflect.Value
 }
 
@@ -109,8 +109,8 @@ func Defaults() Options {
 	return o
 }
 
-// ByKey returns the value of one setting by its name in the file; it finds no secret, and leaves out the passwords in
-// addresses.
+// ByKey returns the value of one setting by its name in the file; it returns no secrets, and leaves out the passwords
+// in addresses.
 func (o Options) ByKey(key string) (any, bool) {
 	for s := range settings(&o) {
 		if s.key == key && !s.envOnly {

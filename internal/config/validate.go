@@ -95,7 +95,7 @@ func (l *loader) validateObserve(o *Options) {
 }
 
 const (
-	// bodyFraming is what a body has beside its only message.
+	// bodyFraming is the number of bytes in a body in addition to its only message.
 	bodyFraming = 64
 	// bodyRoom is bodyFraming and the longest header of a message.
 	bodyRoom = 65 << 10
@@ -223,7 +223,7 @@ func (l *loader) validateClientExposure(o *Options) {
 	if o.RequireUsers || len(o.AuthHTTPAddress) > 0 || o.BootstrapAdmin != "" {
 		return // every client has to authenticate
 	}
-	// The system's authorities sign certificates for everyone, so they do not count.
+	// The system's authorities sign certificates for anyone, so client certificates signed by them prove nothing.
 	certified := o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile != ""
 	for _, port := range []struct {
 		flag     string
@@ -253,8 +253,8 @@ func (l *loader) validateClientExposure(o *Options) {
 	}
 }
 
-// servesThisMachine reports whether no setting names a network. Then default addresses are narrowed to loopback. Those
-// of a cluster are not, because its clients would find no broker.
+// servesThisMachine reports whether no setting names a network. In that case default addresses are narrowed to
+// loopback. The default addresses of a cluster are not, because its clients would find no broker.
 func (l *loader) servesThisMachine(o *Options) bool {
 	_, announced := l.origin["broadcast-address"]
 	return o.EtcdInitialCluster == "" && o.EmbedsEtcd() && len(o.LookupdTCPAddress) == 0 &&

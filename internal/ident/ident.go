@@ -1,6 +1,6 @@
-// Package ident has the identities that all layers share: nodes and their incarnations, topics,
-// partitions, stores, epochs and positions in a log. They are distinct types, so that the compiler
-// refuses an offset in place of a sequence.
+// Package ident defines the identifiers that all layers share: nodes and their incarnations, topics, partitions,
+// stores, epochs and positions in a log. They are distinct types, so that the compiler refuses an offset in place of a
+// sequence.
 package ident
 
 import (
@@ -54,14 +54,14 @@ func (p Partition) Compare(q Partition) int {
 	return cmp.Or(cmp.Compare(p.Topic, q.Topic), cmp.Compare(p.Number, q.Number))
 }
 
-// Position is an end of a log: the offset and the sequence after everything before it.
+// Position is a position in a log between two batches: the offset and the sequence of the next batch.
 type Position struct {
 	Offset   Offset
 	Sequence Sequence
 }
 
-// Member is one replica that may be in the in-sync set: a node together with its store. A node that
-// returns without its data is another member.
+// Member is one replica that may be in the in-sync set: a node together with its store. A node that returns without its
+// data is a different member.
 type Member struct {
 	Node  Node    `json:"node"`
 	Store StoreID `json:"store"`
@@ -72,8 +72,8 @@ func HasMember(isr []Member, n Node) bool {
 	return slices.ContainsFunc(isr, func(m Member) bool { return m.Node == n })
 }
 
-// RequestID names one put of one edge: the incarnation of the edge and a counter. The zero value
-// turns the recognition of repeats off.
+// RequestID names one put of one edge: the incarnation of the edge and a counter. The zero value disables the
+// recognition of repeats.
 type RequestID struct{ Producer, N uint64 }
 
 // IsZero reports whether the put has no request id.

@@ -1,12 +1,12 @@
-// Package nsqclient is a connection to a broker over the NSQ protocol, for what go-nsq cannot do: headers (PUB_EXT),
-// TLS that is required rather than offered, and measurements in which the client's own work must not count. nsqctl
+// Package nsqclient is a connection to a broker over the NSQ protocol, for features that go-nsq lacks: headers
+// (PUB_EXT), required instead of optional TLS, and measurements that must not include the client's own work. nsqctl
 // publishes with it, and the benchmarks publish and consume. Consumers of nsqctl use go-nsq.
 //
-// A connection does not reconnect, and has no state of topics: its user writes commands and reads frames.
+// A connection does not reconnect and tracks no topics: its user writes commands and reads frames.
 //
 // # Invariants
 //
-//  1. With TLS nothing but IDENTIFY leaves in clear text.
+//  1. With TLS only IDENTIFY is sent in clear text.
 //  2. One goroutine may write while another one reads.
 package nsqclient
 
@@ -132,7 +132,7 @@ func (d Dialer) greet(raw net.Conn, address string) (*Conn, error) {
 	return c, err
 }
 
-// New returns a connection that is greeted already.
+// New returns a Conn on a connection that has already been negotiated.
 func New(c net.Conn) *Conn {
 	return &Conn{Conn: c, R: bufio.NewReaderSize(c, bufferSize), W: bufio.NewWriterSize(c, bufferSize)}
 }
@@ -147,7 +147,8 @@ func (c *Conn) ask(verb string, body []byte) ([]byte, error) {
 	return c.Response()
 }
 
-// Publish writes PUB for one message and MPUB for several; PUB_EXT or MPUB_EXT with a header, which all messages have.
+// Publish writes PUB for one message and MPUB for several; PUB_EXT or MPUB_EXT if there is a header, which all messages
+// share.
 func (c *Conn) Publish(topic string, header []byte, bodies [][]byte) {
 	verb, extra := "PUB", 0
 	if len(bodies) > 1 {

@@ -198,8 +198,8 @@ func (p *Policy) Permissions(id Identity) int {
 	return n
 }
 
-// ByCertificate is the identity of a verified certificate's common name: that user's, if it logs in with certificates, else
-// anonymous.
+// ByCertificate returns the identity for a verified certificate's common name: the user of that name if the user logs
+// in with certificates, otherwise anonymous.
 func (p *Policy) ByCertificate(commonName string) Identity {
 	if u := p.users[commonName]; u != nil && u.Certificate {
 		return Identity{Kind: Named, Name: commonName}
@@ -214,13 +214,13 @@ type Right uint8
 const (
 	// Open needs no right: probes of supervisors.
 	Open Right = 0
-	// Publish stores messages, and creates the topic if topics may be created so.
+	// Publish stores messages, and creates the topic if publishing may create topics.
 	Publish Right = 1 << 0
 	// Consume receives and peeks at messages, and creates channels.
 	Consume Right = 1 << 1
 	// Administer creates, empties, pauses and deletes topics and channels, and moves cursors.
 	Administer Right = 1 << 2
-	// Observe reads statistics, metrics, settings and the state of the cluster; no message.
+	// Observe reads statistics, metrics, settings and the state of the cluster, but no messages.
 	Observe Right = 1 << 3
 	// AdministerCluster changes brokers, placement, settings, users and rights.
 	AdministerCluster Right = 1 << 4
@@ -312,7 +312,7 @@ func (p Pattern) Match(name string) bool {
 		case at < len(p) && (p[at] == '?' || p[at] == name[i]):
 			at++
 			i++
-		case star >= 0: // the last star takes one character more
+		case star >= 0: // the last star matches one more character
 			mark++
 			at, i = star+1, mark
 		default:

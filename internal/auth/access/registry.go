@@ -24,17 +24,17 @@ const (
 var (
 	// ErrNotReady means that the users have not been read yet.
 	ErrNotReady = errors.New("access: the users have not been read yet")
-	// ErrExists means that there is a user of this name.
+	// ErrExists means that a user of this name exists.
 	ErrExists = errors.New("access: a user with this name exists")
-	// ErrNoUser means that there is no user of this name.
+	// ErrNoUser means that no user of this name exists.
 	ErrNoUser = errors.New("access: no such user")
 	// ErrLastAdministrator means that the cluster would have no administrator.
 	ErrLastAdministrator = errors.New("access: the cluster must have an administrator")
 	// ErrConflict means that the user was changed at the same time; nothing was done.
 	ErrConflict = errors.New("access: the user was changed at the same time, try again")
-	// ErrUnknown means that the metadata did not answer in time: the change may have been made, or may yet be.
+	// ErrUnknown means that the metadata did not answer in time: the change may have been made, or may still be made.
 	ErrUnknown = errors.New("access: the metadata did not answer in time: the change may have been made, list the users before it is repeated")
-	// ErrNotSeen means that the change was made, and that this broker has not seen it yet.
+	// ErrNotSeen means that the change was made, but this broker has not seen it yet.
 	ErrNotSeen = errors.New("access: the change was made, this broker has not seen it yet")
 )
 
@@ -43,7 +43,8 @@ type Options struct {
 	Keys metadata.Keys
 	// Bootstrap is the token of --bootstrap-admin-token-file, or nil. With it rights are enforced even without users.
 	Bootstrap []byte
-	// First is the secret that makes the first administrator, and FirstFile its file; nil if Bootstrap does.
+	// First is the secret that creates the first administrator, and FirstFile its file; nil if Bootstrap is used for
+	// that.
 	First     []byte
 	FirstFile string
 	// Enforce: rights are enforced even without users, because an auth service is configured.
@@ -59,7 +60,7 @@ type Registry struct {
 	changed *concurrency.Signal // of the policy
 	mu      struct {
 		sync.Mutex
-		entries  map[string]*User // by name, as the watch has them
+		entries  map[string]*User // by name, as read by the watch
 		revision int64
 	}
 }
@@ -140,8 +141,8 @@ func (r *Registry) Verify(token string) (Identity, error) {
 	return p.verify(token)
 }
 
-// Begins reports whether a token may make the first administrator: it is the secret for that, and the cluster has no
-// administrator.
+// Begins reports whether a token may create the first administrator: it is the secret for that, and the cluster has no
+// administrator yet.
 func (r *Registry) Begins(token string) bool {
 	p := r.Policy()
 	return p != nil && !p.Administered() && bootstrapped(r.o.First, token)
@@ -210,7 +211,7 @@ func (r *Registry) Rotate(ctx context.Context, name string) (token string, err e
 	return token, err
 }
 
-// Delete removes a user. The last administrator stays.
+// Delete removes a user. The last administrator cannot be removed.
 func (r *Registry) Delete(ctx context.Context, name string) error {
 	u, err := r.find(name)
 	if err != nil {
@@ -237,7 +238,8 @@ func (r *Registry) Grant(ctx context.Context, name string, topic Pattern, rights
 	})
 }
 
-// Revoke removes rights on exactly this pattern, or on the cluster if topic is "". The last administrator stays one.
+// Revoke removes rights on exactly this pattern, or on the cluster if topic is "". The last administrator keeps that
+// right.
 func (r *Registry) Revoke(ctx context.Context, name string, topic Pattern, rights Right) error {
 	return r.change(ctx, name, func(u *User) error {
 		if topic == "" {
@@ -249,7 +251,7 @@ func (r *Registry) Revoke(ctx context.Context, name string, topic Pattern, right
 	})
 }
 
-// QuotaChange changes a quota; nil = as it is, 0 = no limit.
+// QuotaChange changes a quota; nil = unchanged, 0 = no limit.
 type QuotaChange struct {
 	Topics, Partitions, Channels *int
 	PutRate, PutBytesRate        *int64
@@ -268,7 +270,7 @@ func (r *Registry) SetQuota(ctx context.Context, name string, c QuotaChange) err
 	})
 }
 
-// set changes a value, if it is to change; zero stands for 0.
+// set changes a value unless the change is nil; zero is stored for 0.
 func set[T int | int64](to, value *T, zero T) {
 	if value != nil {
 		*to = cmp.Or(*value, zero)

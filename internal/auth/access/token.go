@@ -17,7 +17,7 @@ import (
 const (
 	secretBytes = 32 // the random part of a token
 	hashScheme  = "sha256:"
-	firstPrefix = "first-admin." // of the secret for the first administrator
+	firstPrefix = "first-admin." // prefix of the secret for the first administrator
 )
 
 // noUser is compared with the tokens of unknown users: the time of a check must not reveal which names exist.
@@ -35,14 +35,14 @@ func issue(name string) (token, id, hash string) {
 	return name + "." + text, hex.EncodeToString(number), hashOf(name, text)
 }
 
-// hashOf is fast: a slow hash protects only secrets that can be guessed, not 256 random bits, and would let strangers occupy the
-// brokers.
+// hashOf is fast: a slow hash protects only secrets that can be guessed, not 256 random bits, and would let
+// unauthenticated clients use up the brokers' CPU.
 func hashOf(name, secret string) string {
 	sum := sha256.Sum256([]byte("lockstep token\x00" + name + "\x00" + secret))
 	return hashScheme + hex.EncodeToString(sum[:])
 }
 
-// verify returns the identity of a token: ErrBadToken.
+// verify returns the identity of a token, or ErrBadToken.
 func (p *Policy) verify(token string) (Identity, error) {
 	u, secret := p.owner(token)
 	if secret == "" {
@@ -58,7 +58,7 @@ func (p *Policy) verify(token string) (Identity, error) {
 	return Identity{Kind: Named, Name: u.Name, TokenID: u.TokenID}, nil
 }
 
-// owner returns the user that a token names, or nil, and its secret, "" if it has not the form of a token.
+// owner returns the user that a token names, or nil, and its secret, "" if it does not have the form of a token.
 func (p *Policy) owner(token string) (*User, string) {
 	i := strings.LastIndexByte(token, '.')
 	if i < 0 {
@@ -82,19 +82,19 @@ func bootstrapped(want []byte, token string) bool {
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// FirstFile is the name of the file in a broker's data path with the secret that makes the first administrator. The secret grants
-// nothing else, and nothing at all while there is an administrator.
+// FirstFile is the name of the file in a broker's data path with the secret that creates the first administrator. The
+// secret grants nothing else, and nothing at all while there is an administrator.
 const FirstFile = "first-admin.token"
 
-// OpenFirst reads the secret for the first administrator in a directory, and makes it if it is missing. Only the owner can read
-// the file.
+// OpenFirst reads the secret for the first administrator in a directory, and creates it if it is missing. Only the
+// owner can read the file.
 func OpenFirst(dir string) (secret []byte, file string, err error) {
 	if file, err = filepath.Abs(filepath.Join(dir, FirstFile)); err != nil {
 		return nil, "", err
 	}
 	text, err := os.ReadFile(file)
 	switch {
-	case err == nil && len(text) > 0: // an empty one lost its bytes in a power cut
+	case err == nil && len(text) > 0: // an empty file lost its bytes in a power cut
 		if found, ok := ParseFirst(text); ok {
 			return []byte(found), file, os.Chmod(file, 0o600)
 		}
@@ -105,7 +105,7 @@ func OpenFirst(dir string) (secret []byte, file string, err error) {
 	random := make([]byte, secretBytes)
 	_, _ = rand.Read(random) // never fails
 	secret = []byte(firstPrefix + base64.RawURLEncoding.EncodeToString(random))
-	// A file that is cut off by a crash would be no secret: it appears as a whole.
+	// The file is created atomically, because a file that was truncated by a crash would be no secret.
 	if err = os.WriteFile(file+".new", append(secret, '\n'), 0o600); err == nil {
 		err = os.Rename(file+".new", file)
 	}

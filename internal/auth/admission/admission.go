@@ -33,7 +33,7 @@ import (
 )
 
 const (
-	// MaxTime bounds an invitation: a forgotten one must expire.
+	// MaxTime bounds an invitation: a forgotten invitation must expire.
 	MaxTime = 7 * 24 * time.Hour
 	// maxInvited bounds the invitations of a cluster, so that a transaction can remove all of them.
 	maxInvited = 100
@@ -42,11 +42,11 @@ const (
 )
 
 var (
-	// ErrInvalid means that a request makes no sense; the text says why.
+	// ErrInvalid means that a request is invalid; the text says why.
 	ErrInvalid = errors.New("admission: invalid")
 	// ErrNotReady means that the metadata has not answered yet.
 	ErrNotReady = errors.New("admission: the metadata has not answered yet")
-	// ErrUnknown means that the metadata did not answer in time: the change may have been made, or may yet be.
+	// ErrUnknown means that the metadata did not answer in time: the change may have been made, or may still be made.
 	ErrUnknown = errors.New("admission: the metadata did not answer in time: the change may have been made, and is safe to repeat")
 )
 
@@ -64,7 +64,7 @@ type Registry struct {
 	mu struct {
 		sync.Mutex
 		store metadata.Store       // nil until Watch
-		until map[string]time.Time // by name, as the watch has them
+		until map[string]time.Time // by name, as read by the watch
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *Registry) Invite(ctx context.Context, node string, length time.Duration
 	return until, write(ctx, store, puts)
 }
 
-// others returns the names of the other invitations that have expired, and the number of those that have not.
+// others returns, of the invitations of other brokers, the names of the expired ones and the number of the valid ones.
 func (r *Registry) others(node string) (store metadata.Store, expired []string, valid int, err error) {
 	if !validName(node) {
 		return nil, nil, 0, fmt.Errorf("%w: %q is not the --node-name of a broker", ErrInvalid, node)
@@ -180,7 +180,7 @@ func (r *Registry) others(node string) (store metadata.Store, expired []string, 
 	return r.mu.store, expired, valid, nil
 }
 
-// Withdraw ends an invitation, if there is one.
+// Withdraw removes an invitation, if it exists.
 func (r *Registry) Withdraw(ctx context.Context, node string) error {
 	store, _, _, err := r.others(node)
 	if err != nil {

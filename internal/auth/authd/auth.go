@@ -34,14 +34,14 @@ import (
 )
 
 const (
-	maxTTL       = 365 * 24 * 3600 // seconds of the lifetime of an answer: a year
+	maxTTL       = 365 * 24 * 3600 // longest lifetime of an answer in seconds: a year
 	maxAnswer    = 4 << 20         // bytes of an answer
 	maxRedirects = 10
 )
 
 var (
-	// ErrInvalidAnswer means that the answer of an auth service is unusable: another status than 200, 401 and 403, or a body that
-	// is not an answer. It says nothing about the client.
+	// ErrInvalidAnswer means that the answer of an auth service is unusable: a status other than 200, 401 and 403, or a
+	// body that is not an answer. It says nothing about the client.
 	ErrInvalidAnswer = errors.New("auth: invalid answer of the auth service")
 	// ErrDenied means that an auth service has answered that the client has no permissions, with the status 401 or 403.
 	ErrDenied = errors.New("auth: the auth service denies the client")
@@ -78,7 +78,7 @@ type State struct {
 // Expired reports whether the auth service must be queried again.
 func (s *State) Expired(now time.Time) bool { return s.ExpiredFor(now) >= 0 }
 
-// ExpiredFor is the time since the auth service had to be queried again; negative before that.
+// ExpiredFor is how long ago the answer expired; negative before that.
 func (s *State) ExpiredFor(now time.Time) time.Duration { return now.Sub(s.expires) }
 
 // Allows reports whether the client may use the topic: to publish if channel is empty, else to subscribe to that channel.
@@ -98,7 +98,7 @@ func (s *State) Knows(topic string) bool {
 	return slices.ContainsFunc(s.Authorizations, func(a Authorization) bool { return len(a.Permissions) > 0 && a.topic.MatchString(topic) })
 }
 
-// Parse reads the body of an answer that arrives now: ErrInvalidAnswer.
+// Parse reads the body of an answer that arrives now, or returns ErrInvalidAnswer.
 func Parse(body []byte, now time.Time) (*State, error) {
 	s := &State{}
 	if err := json.Unmarshal(body, s); err != nil {
@@ -160,8 +160,8 @@ func New(o config.AuthService, tls *tls.Config) *Client {
 	}}
 }
 
-// Query tries the addresses from a random one on until one answers with permissions. The error is ErrDenied if one of them has
-// denied the client.
+// Query tries the addresses, starting at a random one, until one answers with permissions. The error is ErrDenied if
+// one of them has denied the client.
 func (c *Client) Query(ctx context.Context, r Request) (*State, error) {
 	n := len(c.o.AuthHTTPAddress)
 	if n == 0 {

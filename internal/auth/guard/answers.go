@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// maxAnswers bounds the answers of the auth service that are kept.
+	// maxAnswers bounds the number of cached answers of the auth service.
 	maxAnswers = 4096
-	// AnswerHolds is how long the last answer about a client stays valid after its expiry, while the auth service gives no usable
-	// one. Only a denial ends it before.
+	// AnswerHolds is how long the last answer about a client stays valid after its expiry, while the auth service gives
+	// no usable answer. Only a denial ends it earlier.
 	AnswerHolds = time.Hour
-	// firstRetry is the time from a query without a usable answer to the next one about the client. It doubles, up to
-	// longestRetry.
+	// firstRetry is the time between a query without a usable answer and the next query about the same client. It
+	// doubles, up to longestRetry.
 	firstRetry, longestRetry = 5 * time.Second, time.Minute
-	// denialHolds is how long a denial is not queried again.
+	// denialHolds is how long after a denial the client is not queried again.
 	denialHolds = 5 * time.Second
-	// askTime bounds a query, and retryTime one after a query without a usable answer while the last answer is still valid: a put
-	// waits for it.
+	// askTime bounds a query. retryTime bounds a query that follows one without a usable answer, while the last answer
+	// is still valid, because a put waits for it.
 	askTime, retryTime = 10 * time.Second, time.Second
 	// troubleTime is how long after such a query no other client with a valid last answer is queried.
 	troubleTime = time.Second
@@ -44,11 +44,11 @@ type answers struct {
 	log      logrus.FieldLogger
 	external Querier
 	key      [sha256.Size]byte
-	mu       sync.Mutex // taken alone, or after that of an answer
+	mu       sync.Mutex // taken alone, or after the lock of an answer
 	of       map[[sha256.Size]byte]*answer
 	outage   struct {
-		since, last, logged time.Time // since: of the first question without a usable answer after the last usable one
-		trouble             time.Time // until then the auth service is not asked about clients whose answers hold
+		since, last, logged time.Time // since: time of the first query without a usable answer after the last usable one
+		trouble             time.Time // until then the auth service is not queried about clients whose answers are still valid
 	}
 }
 
@@ -56,10 +56,10 @@ type answers struct {
 type answer struct {
 	mu     sync.Mutex
 	state  *authd.State  // the last good one
-	denied error         // the service has denied the client since; nil: it has not
-	next   time.Time     // the service is not asked before
-	pause  time.Duration // until the next question; 0: the last one had a usable answer
-	asking chan struct{} // closed at the end of the current question, or nil
+	denied error         // the service's later denial of the client; nil: none
+	next   time.Time     // the service is not queried before this time
+	pause  time.Duration // pause until the next query; 0: the last query had a usable answer
+	asking chan struct{} // closed at the end of the current query, or nil
 }
 
 func newAnswers(external Querier, log logrus.FieldLogger) *answers {
@@ -95,7 +95,7 @@ func (a *answers) find(r authd.Request) *answer {
 
 // ask queries the auth service about a client that is not known. Errors are those of query.
 func (a *answers) ask(ctx context.Context, r authd.Request) (*answer, error) {
-	if known := a.find(r); known != nil { // another login with the same credentials was quicker
+	if known := a.find(r); known != nil { // another login with the same credentials came first
 		return known, nil
 	}
 	state, err := a.query(ctx, r)
@@ -119,7 +119,7 @@ func (a *answers) keep(r authd.Request) *answer {
 		if len(a.of) >= maxAnswers {
 			clear(a.of)
 		}
-		// A login that finds it before its state is set takes it for a denied one.
+		// A login that finds the answer before its state is set treats it as denied.
 		known = &answer{denied: ErrBadLogin}
 		a.of[sum] = known
 	}
@@ -189,9 +189,9 @@ func (a *answers) inTrouble(now time.Time) bool {
 	return now.Before(a.outage.trouble)
 }
 
-// current is the current answer about a client: the last one while it is valid, else that to a new query. Without a usable answer
-// the last one stays valid for AnswerHolds. Errors wrap ErrBadLogin, ErrNoAuthorizations, ErrUnanswered and ErrAuthService
-// together, or are that of ctx.
+// current is the current answer about a client: the last answer while it is valid, otherwise the answer to a new query.
+// If there is no usable new answer, the last one stays valid for AnswerHolds. Errors wrap ErrBadLogin,
+// ErrNoAuthorizations, ErrUnanswered and ErrAuthService together, or are that of ctx.
 func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*authd.State, error) {
 	for {
 		now, trouble := time.Now(), a.inTrouble(time.Now())

@@ -23,7 +23,7 @@ const (
 	// refusalsPerSecond bounds the entries of all refused attempts: an attacker must neither fill the disk with log lines nor
 	// displace the actions.
 	refusalsPerSecond = 10
-	// maxText bounds each text of an entry in bytes: strangers choose parts of them.
+	// maxText bounds each text of an entry in bytes, because unauthenticated clients choose parts of them.
 	maxText = 512
 )
 
@@ -49,7 +49,7 @@ const (
 	ResultFailed  = "failed"
 )
 
-// Audit has the last actions of this broker, logs each, and appends it to a file.
+// Audit keeps the last actions of this broker, logs each, and appends it to a file.
 type Audit struct {
 	log  logrus.FieldLogger
 	file *AuditFile // nil = none
@@ -57,16 +57,16 @@ type Audit struct {
 		sync.Mutex
 		actions []Entry // the last auditKept, oldest first
 		implied []Entry // as actions: topics created by puts must not displace the actions
-		second  int64   // in which refused were counted
+		second  int64   // the second in which refused attempts were counted
 		refused int
 		omitted int
-		unsaved int // entries that are not in the file, since the last one that is
+		unsaved int // entries that could not be saved since the last saved one
 	}
 }
 
 func newAudit(log logrus.FieldLogger, file *AuditFile) *Audit { return &Audit{log: log, file: file} }
 
-// Note records and logs an action. Refused ones beyond the limit of a second are only counted.
+// Note records and logs an action. Refused actions beyond the limit per second are only counted.
 func (a *Audit) Note(e Entry) {
 	e.Identity, e.Action, e.Detail = clip(e.Identity), clip(e.Action), clip(e.Detail)
 	e.Time = e.Time.UTC()
@@ -75,7 +75,7 @@ func (a *Audit) Note(e Entry) {
 	}
 	line, err := json.Marshal(e)
 	if err != nil {
-		return // it is strings and numbers
+		return // it cannot fail: strings and numbers only
 	}
 	a.log.WithField("audit", true).Info(string(line))
 	a.save(line)
@@ -143,7 +143,7 @@ func (a *Audit) addLocked(e *Entry) {
 // Entries lists the last actions, and at most as many implied ones, oldest first.
 func (a *Audit) Entries() []Entry {
 	a.mu.Lock()
-	all := append(append([]Entry{}, a.mu.actions...), a.mu.implied...) // never nil: JSON has [] and not null
+	all := append(append([]Entry{}, a.mu.actions...), a.mu.implied...) // never nil, so that JSON has [] and not null
 	a.mu.Unlock()
 	slices.SortStableFunc(all, func(x, y Entry) int { return x.Time.Compare(y.Time) })
 	return all
@@ -238,7 +238,8 @@ func (a *AuditFile) Close() error {
 	return err
 }
 
-// clip makes a stranger's text short, and harmless for a terminal. The copy does not reference the request's bytes.
+// clip shortens an untrusted text and makes it harmless for a terminal. The copy does not reference the request's
+// bytes.
 func clip(text string) string {
 	return api.Printable(strings.Clone(text[:min(len(text), maxText)]))
 }
@@ -246,8 +247,8 @@ func clip(text string) string {
 // maxArgument bounds each argument of a long query in the audit, in bytes.
 const maxArgument = 128
 
-// Query is a query string for the audit. In a long one the arguments in names come first, and each is truncated separately: a
-// client could hide the topic behind other arguments otherwise.
+// Query is a query string for the audit. In a long one the arguments in names come first, and each is truncated
+// separately: otherwise a client could hide the topic behind other arguments.
 func Query(raw string, names []string) string {
 	if len(raw) <= maxText {
 		return raw

@@ -20,16 +20,16 @@ import (
 const (
 	// CookieLifetime is how long a sign-in of a browser holds.
 	CookieLifetime = 12 * time.Hour
-	// maxCookies bounds the sign-ins of all users, maxUserCookies those of one.
+	// maxCookies bounds the sign-ins of all users, maxUserCookies the sign-ins of one user.
 	maxCookies     = 4096
 	maxUserCookies = 32
 )
 
-// ErrNoSignIn means that a cookie is not that of a sign-in, or that this has ended.
+// ErrNoSignIn means that a cookie belongs to no sign-in, or to one that has ended.
 var ErrNoSignIn = errors.New("guard: the sign-in has ended")
 
-// cookies are the sign-ins of browsers at this broker. They are stored by the hash of the cookie: a copy of the memory grants
-// nothing.
+// cookies holds the sign-ins of browsers at this broker. They are stored by the hash of the cookie: a copy of the
+// memory grants nothing.
 type cookies struct {
 	mu sync.Mutex // a leaf
 	of map[[sha256.Size]byte]*signedIn
@@ -71,8 +71,8 @@ func (c *cookies) dropLocked(key [sha256.Size]byte) (there bool) {
 
 func newCookies() *cookies { return &cookies{of: map[[sha256.Size]byte]*signedIn{}} }
 
-// SignIn is Login for a browser: the cookie stands for the credentials until it expires, until SignOut, and until the user loses
-// its credentials. Errors are those of Login.
+// SignIn is Login for a browser: the cookie replaces the credentials until it expires, until SignOut, and until the
+// user loses its credentials. Errors are those of Login.
 func (g *Guard) SignIn(ctx context.Context, c Credentials) (s *Session, cookie string, expires time.Time, err error) {
 	if s, err = g.Login(ctx, c); err != nil {
 		return nil, "", expires, err
@@ -85,7 +85,7 @@ func (g *Guard) SignIn(ctx context.Context, c Credentials) (s *Session, cookie s
 	return s, cookie, expires, nil
 }
 
-// keep adds a sign-in. If there are too many, the oldest ends: of the user first.
+// keep adds a sign-in. If there are too many, the oldest sign-in ends: first the oldest of the same user.
 func (c *cookies) keep(key [sha256.Size]byte, in *signedIn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,9 +109,9 @@ func (c *cookies) keep(key [sha256.Size]byte, in *signedIn) {
 	c.of[key] = in
 }
 
-// ByCookie returns the session of a signed-in browser, for a request with the credentials of its connection. A cookie is not
-// valid from another network than that of the sign-in, nor without the TLS or the client certificate that the sign-in had:
-// ErrNoSignIn. The sign-in itself stays.
+// ByCookie returns the session of a signed-in browser, for a request with the credentials of its connection. A cookie
+// is valid only from the network of the sign-in, and only with the TLS and the client certificate that the sign-in had;
+// otherwise the error is ErrNoSignIn. The sign-in itself remains valid.
 func (g *Guard) ByCookie(cookie string, from Credentials) (*Session, time.Time, error) {
 	key := sha256.Sum256([]byte(cookie))
 	g.cookies.mu.Lock()
@@ -148,8 +148,8 @@ func (g *Guard) SignOut(cookie string) bool {
 	return g.cookies.dropLocked(key)
 }
 
-// Browsers keeps pages of other origins out. A browser sends any page's requests: a form of a foreign page could delete topics,
-// and a host name that its owner points at this broker (DNS rebinding) would let a page read.
+// Browsers refuses requests from pages of other origins. A browser sends the requests of any page: a form of a foreign
+// page could delete topics, and a host name that its owner points at this broker (DNS rebinding) would let a page read.
 type Browsers struct {
 	names []string
 	cross *http.CrossOriginProtection
@@ -166,7 +166,7 @@ func NewBrowsers(names ...string) *Browsers {
 	return b
 }
 
-// Refusal is the error code for a request that a foreign page may have made, "" if it is allowed.
+// Refusal is the error code for a request that a foreign page may have made, "" if the request is allowed.
 func (b *Browsers) Refusal(r *http.Request) string {
 	if !b.knows(r) {
 		return "HOST_NOT_ALLOWED"
@@ -177,8 +177,8 @@ func (b *Browsers) Refusal(r *http.Request) string {
 	return ""
 }
 
-// foreignRead reports whether a foreign page embeds an answer, also in a frame, without navigating there. It could not read it,
-// but a profile costs processor time.
+// foreignRead reports whether a foreign page embeds an answer, also in a frame, without navigating there. The page
+// could not read it, but a profile, for example, costs CPU time.
 func foreignRead(r *http.Request) bool {
 	site, mode, destination := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Sec-Fetch-Mode"), r.Header.Get("Sec-Fetch-Dest")
 	linked := mode == "navigate" && (destination == "document" || destination == "")

@@ -19,6 +19,6 @@
 //  2. A valid token of a user is never refused, nor delayed, because of other logins. Queries about unknown secrets wait in a
 //     bounded line for each address.
 //  3. Every map has a limit.
-//  4. A browser's cookie stands for one sign-in at this broker, and grants at most what the credentials of that sign-in grant
-//     now: it ends with them, at a sign-out, and after 12 hours. It is valid only for the network of the sign-in.
+//  4. A browser's cookie represents one sign-in at this broker, and grants at most what the credentials of that sign-in
+//     grant now: it ends with them, at a sign-out, and after 12 hours. It is valid only for the network of the sign-in.
 package guard

@@ -54,7 +54,7 @@ type Options struct {
 	NotReady func() string
 	// Answered counts a put that a user's publish rate refuses; nil = none is counted.
 	Answered func(err error)
-	// AuditFile takes every entry of the audit; nil = no file. The caller closes it.
+	// AuditFile receives every entry of the audit; nil = no file. The caller closes it.
 	AuditFile *AuditFile
 	Log       logrus.FieldLogger
 }
@@ -75,11 +75,11 @@ func New(o Options) *Guard {
 	return &Guard{o: o, turns: newTurns(), answers: newAnswers(o.External, o.Log), cookies: newCookies(), Audit: newAudit(o.Log, o.AuditFile)}
 }
 
-// Credentials are the credentials that a client showed.
+// Credentials are the credentials that a client presented.
 type Credentials struct {
 	Address string // host:port; "" of a unix socket
 	TLS     bool
-	// CommonName is the name in the certificate that the client showed.
+	// CommonName is the name in the certificate that the client presented.
 	CommonName string
 	// Verified: an authority of --tls-root-ca-file signed the certificate.
 	Verified bool
@@ -100,11 +100,11 @@ type Session struct {
 	guard *Guard
 	creds Credentials
 	id    access.Identity
-	early bool // begun before the users were read
-	// signIn is that of the browser whose cookie the request had; nil without a cookie.
+	early bool // started before the users were read
+	// signIn is the sign-in of the request's cookie; nil without a cookie.
 	signIn *signedIn
 	state  atomic.Pointer[authd.State] // nil unless the auth service knows the client
-	answer *answer                     // nil unless the auth service knows the client; the same for all with its credentials
+	answer *answer                     // nil unless the auth service knows the client; shared by all clients with its credentials
 }
 
 // Enforced reports whether rights are enforced. Before the users are read, it is true only if rights are enforced even without
@@ -117,7 +117,7 @@ func (g *Guard) Enforced() bool {
 // Open reports whether every client may do everything. It is false before the users are read.
 func (g *Guard) Open() bool { return g.Ready() == nil && !g.Enforced() }
 
-// Begun reports whether a client can log in: there is an administrator, a bootstrap token or an auth service.
+// Begun reports whether clients can log in, because there is an administrator, a bootstrap token or an auth service.
 func (g *Guard) Begun() bool {
 	p, _ := g.policy()
 	return p != nil && (p.Administered() || p.User(access.BootstrapUser) != nil) || g.o.External != nil
@@ -191,7 +191,7 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	if p != nil {
 		id, err := g.o.Users.Verify(c.Secret)
 		if err == nil {
-			s.id, s.creds.Secret = id, "" // only an auth service is asked again with it
+			s.id, s.creds.Secret = id, "" // only an auth service needs the secret again
 			return s, nil
 		}
 		if !errors.Is(err, access.ErrBadToken) {
@@ -207,7 +207,7 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	return s, nil
 }
 
-// introduce queries the auth service about a client that logs in. A known client does not wait for its turn.
+// introduce queries the auth service about a client that logs in. A client with a cached answer does not wait.
 func (s *Session) introduce(ctx context.Context) error {
 	g, r := s.guard, s.creds.request()
 	if s.answer = g.answers.find(r); s.answer == nil {
@@ -234,7 +234,7 @@ func (s *Session) ask(ctx context.Context) (*authd.State, error) {
 	return state, err
 }
 
-// Unanswered is how long the auth service has given no usable answer; 0: it answers, or there is none.
+// Unanswered is how long the auth service has given no usable answer; 0: it answers, or none is configured.
 func (g *Guard) Unanswered() time.Duration { return g.answers.unanswered(time.Now()) }
 
 // External is the auth service's answer about the client, nil without a query.
@@ -262,7 +262,7 @@ func (s *Session) Permissions() int {
 	return 0
 }
 
-// Need is a right, with the object that it is needed for.
+// Need is a right together with the object for which it is required.
 type Need struct {
 	Right access.Right
 	Topic string
@@ -270,8 +270,8 @@ type Need struct {
 	Channel string
 }
 
-// user is the user of the cluster whose quota counts for the client, "" if rights are not enforced, or an auth service knows the
-// client.
+// user is the user of the cluster whose quota counts for the client, "" if rights are not enforced, or if the client
+// was authorized by an auth service.
 func (s *Session) user() (string, access.Quota) {
 	p, err := s.guard.policy()
 	if err != nil || p == nil || !p.Enforced() || s.state.Load() != nil {
@@ -289,8 +289,8 @@ func (s *Session) Requester(action string) api.Requester {
 	}
 }
 
-// AllowPut is nil if the publish rate of the client's user admits a put now, else ErrRateLimited. It is called once for each
-// put. Without a rate it neither locks nor allocates.
+// AllowPut is nil if the publish rate of the client's user admits a put now, otherwise ErrRateLimited. It is called
+// once for each put. Without a rate it neither locks nor allocates.
 func (s *Session) AllowPut(messages, bytes int) error {
 	name, quota := s.user()
 	if s.guard.rates.Allow(name, limits.Rate{Messages: quota.PutRate, Bytes: quota.PutBytesRate}, messages, bytes) {
@@ -302,9 +302,10 @@ func (s *Session) AllowPut(messages, bytes int) error {
 	return outcome.ErrRateLimited
 }
 
-// Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied, ErrAuthService, or that of Ready. It queries the
-// auth service when its answer has expired; otherwise it neither waits nor allocates. Only a denial of the service takes rights
-// away: without a usable answer the last one stays valid for AnswerHolds, and then the error wraps ErrUnanswered.
+// Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied, ErrAuthService, or the error of Ready. It
+// queries the auth service when its answer has expired; otherwise it neither waits nor allocates. Only a denial of the
+// service takes rights away: without a usable answer the last one stays valid for AnswerHolds; after that the error
+// wraps ErrUnanswered.
 func (s *Session) Allow(ctx context.Context, n Need) error {
 	p, err := s.guard.policy()
 	switch {
@@ -348,17 +349,19 @@ func external(state *authd.State, n Need) bool {
 	return false
 }
 
-// recheckEvery is the time between the checks of While if the users do not change: an auth service's answer expires.
+// recheckEvery is the time between the checks of While if the users do not change. They are necessary because an auth
+// service's answer expires.
 const recheckEvery = 5 * time.Second
 
-// IsLoss reports whether an error of Allow says that the client does not have the right. Other errors say that this is unknown.
+// IsLoss reports whether an error of Allow says that the client does not have the right. Other errors mean that this is
+// unknown.
 func IsLoss(err error) bool {
 	return errors.Is(err, ErrLogin) || errors.Is(err, ErrDenied) || denial(err) || errors.Is(err, ErrUnanswered)
 }
 
-// While returns a context that ends when the client loses the right: at once when the users change or its browser signs out, and
-// within recheckEvery of the expiry of an auth service's answer. Its cause is the error of Allow. A nil session has no right to
-// lose. The caller calls end.
+// While returns a context that ends when the client loses the right: at once when the users change or its browser signs
+// out, and within recheckEvery of the expiry of an auth service's answer. Its cause is the error of Allow. With a nil
+// session the context ends only with ctx. The caller must call end.
 func (s *Session) While(ctx context.Context, n Need) (_ context.Context, end func()) {
 	if s == nil {
 		return ctx, func() {}
@@ -377,7 +380,7 @@ func (s *Session) While(ctx context.Context, n Need) (_ context.Context, end fun
 			select {
 			case <-changed:
 			case <-dropped:
-				dropped = nil // once: without users it is not a loss
+				dropped = nil // only once: without users it is not a loss
 			case <-tick.C:
 			case <-ctx.Done():
 				return
@@ -387,7 +390,7 @@ func (s *Session) While(ctx context.Context, n Need) (_ context.Context, end fun
 	return ctx, func() { cancel(nil) }
 }
 
-// Lost replaces the error of an operation that ended because its client lost the right: ctx is that of While.
+// Lost replaces the error of an operation that ended because its client lost the right: ctx is the context from While.
 func Lost(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && IsLoss(cause) {
 		return cause

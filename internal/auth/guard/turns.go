@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// maxAsking bounds the concurrent queries to the auth service, and maxAskingOfAddress those for one address.
+	// maxAsking bounds the concurrent queries to the auth service, and maxAskingOfAddress the queries for one address.
 	maxAsking          = 64
 	maxAskingOfAddress = 8
-	// maxWaiting bounds the waiting logins of an address, and maxWaitingPaced those of an address whose queries are paced: 5 s of
-	// them.
+	// maxWaiting bounds the waiting logins of an address, and maxWaitingPaced those of an address whose queries are
+	// paced, which is 5 s of queries.
 	maxWaiting      = 1024
 	maxWaitingPaced = 256
 	// freeFailures is how many logins of an address the auth service may refuse before the queries for that address are paced.
@@ -28,22 +28,22 @@ const (
 	maxAddresses = 16_384
 )
 
-// turns bounds the queries to the auth service about secrets that this broker does not know. The logins of one address wait in
-// their own line, and have few of the concurrent queries, so that the lines of all addresses move, however long one is. After
-// some refusals the queries for an address are paced. A login waits, and is refused only if its line is too long: a stranger at a
-// shared address does not lock the other clients of it out.
+// turns bounds the queries to the auth service about secrets that this broker does not know. The logins of one address
+// wait in a queue of their own and get only a few of the concurrent queries, so that every address makes progress,
+// however long one queue is. After some refusals the queries for an address are paced. A login waits, and is refused
+// only if its queue is too long, so that an attacker at a shared address does not lock out the other clients there.
 type turns struct {
-	asking chan struct{} // a seat for each question that runs
+	asking chan struct{} // one slot per running query
 	mu     sync.Mutex
 	of     map[string]*line // by network
 }
 
 type line struct {
-	asking   chan struct{} // seats of the address; the channel keeps the order of those that wait
+	asking   chan struct{} // slots of the address; the channel keeps the waiting logins in order
 	logins   int           // that wait, or run
 	refusals int
 	last     time.Time // of the refusals
-	next     time.Time // when the next question may begin, if they are paced
+	next     time.Time // when the next query may begin, if queries are paced
 }
 
 func newTurns() *turns {
@@ -54,8 +54,8 @@ func (l *line) paced(now time.Time) bool {
 	return l.refusals >= freeFailures && now.Sub(l.last) <= forgetAfter
 }
 
-// take waits until the auth service may be queried for a client of this address. done must follow, with whether the service
-// refused the client. Errors are ErrTooManyFailures and that of ctx.
+// take waits until the auth service may be queried for a client of this address. The caller must then call done, and
+// pass whether the service refused the client. Errors are ErrTooManyFailures and the error of ctx.
 func (t *turns) take(ctx context.Context, host string) (done func(refused bool), err error) {
 	l := t.join(host)
 	if l == nil {
@@ -91,7 +91,7 @@ func acquire(ctx context.Context, seats chan struct{}) error {
 	}
 }
 
-// join returns the line of an address, nil if it is too long.
+// join returns the queue of an address; nil if it is too long.
 func (t *turns) join(host string) *line {
 	key, now := Network(host), time.Now()
 	t.mu.Lock()
@@ -145,8 +145,8 @@ func (t *turns) leave(l *line, refused bool) {
 	l.refusals, l.last = l.refusals+1, now
 }
 
-// makeRoomLocked drops the lines without logins that are not paced, and if that is not enough, all lines without logins: an
-// attacker with more addresses than the limit is not paced by address.
+// makeRoomLocked drops the empty queues that are not paced or, if that is not enough, all empty queues. So an attacker
+// with more addresses than the limit is not paced by address.
 func (t *turns) makeRoomLocked(now time.Time) {
 	for _, all := range []bool{false, true} {
 		for key, l := range t.of {
@@ -160,7 +160,7 @@ func (t *turns) makeRoomLocked(now time.Time) {
 	}
 }
 
-// Network is the unit of limits per address, of a host without a port; any other text stays.
+// Network is the unit of limits per address, for a host without a port; any other text is returned unchanged.
 func Network(host string) string {
 	ip, err := netip.ParseAddr(host)
 	if err != nil {

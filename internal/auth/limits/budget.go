@@ -13,8 +13,8 @@ const (
 	Free = 64 << 10
 	// MaxWait bounds the wait for a reservation.
 	MaxWait = 10 * time.Second
-	// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a
-	// second. Otherwise a client that sends a byte now and then keeps memory from others.
+	// Grace and MinRate are the pace required of a body that has reserved memory: after Grace its average rate must be
+	// at least MinRate bytes a second. Otherwise a client that sends a byte occasionally would keep memory from others.
 	Grace   = 10 * time.Second
 	MinRate = 16 << 10 // bytes a second
 )
@@ -26,7 +26,7 @@ type Budget struct {
 		sync.Mutex
 		used   int64
 		uses   [uses]int64
-		owners map[string]*owner // those that hold or wait
+		owners map[string]*owner // owners that hold memory or wait for it
 		queue  []*owner          // those that wait
 	}
 }
@@ -35,7 +35,7 @@ type Budget struct {
 type owner struct {
 	name   string
 	used   int64
-	claims []*claim // oldest first; an owner that has some is in Budget.mu.queue
+	claims []*claim // oldest first; an owner with claims is in Budget.mu.queue
 }
 
 func (o *owner) waits() bool { return len(o.claims) > 0 }
@@ -46,7 +46,7 @@ type claim struct {
 	granted chan struct{} // closed when the bytes are reserved
 }
 
-// New makes a budget of that many bytes.
+// New makes a budget of the given number of bytes.
 func New(size int64) *Budget {
 	b := &Budget{size: size}
 	b.mu.owners = map[string]*owner{}
@@ -84,15 +84,15 @@ type Share struct {
 // Share returns the share of a user or an address.
 func (b *Budget) Share(owner string) Share { return Share{b: b, owner: owner} }
 
-// Watch returns the share with a flag that is set when a tally of it finds no room.
+// Watch returns the share with a flag that is set when a tally of this share finds no room.
 func (s Share) Watch() (Share, *atomic.Bool) {
 	s.short = &atomic.Bool{}
 	return s, s.short
 }
 
-// Reserve reserves the bytes of one body. It waits until the client, or others, have less, for MaxWait or until ctx ends, and
-// reports false then. After true the caller calls Release with the same numbers. A body of at most Free bytes reserves nothing;
-// more than the whole budget counts as the whole budget.
+// Reserve reserves the bytes of one body. It waits until the client or others release memory, for at most MaxWait, and
+// returns false if that time expires or ctx ends. After true the caller calls Release with the same numbers. A body of
+// at most Free bytes reserves nothing; more than the whole budget counts as the whole budget.
 func (s Share) Reserve(ctx context.Context, u Use, bytes int) bool {
 	b := s.b
 	if b == nil {
@@ -150,7 +150,7 @@ func (b *Budget) forgetLocked(o *owner) {
 	}
 }
 
-// try reserves at once. inOrder: not before a waiting claim of the same owner.
+// try reserves at once. inOrder: it fails if a claim of the same owner is waiting.
 func (b *Budget) try(name string, u Use, bytes int64, inOrder bool) bool {
 	bytes = min(bytes, b.size)
 	b.mu.Lock()
@@ -183,7 +183,7 @@ func (b *Budget) claim(name string, u Use, bytes int64) *claim {
 		b.mu.queue = append(b.mu.queue, o)
 	}
 	o.claims = append(o.claims, c)
-	b.grantLocked() // memory may have come free since the caller looked
+	b.grantLocked() // memory may have been released since the caller checked
 	return c
 }
 
@@ -192,13 +192,13 @@ func (b *Budget) leave(name string, c *claim) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-c.granted: // after the caller stopped waiting
+	case <-c.granted: // granted after the caller stopped waiting
 		return true
 	default:
 	}
 	o := b.ownerLocked(name)
 	o.claims = slices.DeleteFunc(o.claims, func(x *claim) bool { return x == c })
-	b.grantLocked() // a smaller one behind it may fit
+	b.grantLocked() // a smaller claim behind it may fit
 	b.forgetLocked(o)
 	return false
 }
@@ -216,7 +216,7 @@ func (b *Budget) grantLocked() {
 	b.mu.queue = slices.DeleteFunc(b.mu.queue, func(o *owner) bool { return !o.waits() })
 }
 
-// Due is when the next byte of a body must arrive, if the given number of bytes has arrived since it began.
+// Due is when the next byte of a body must arrive, given the number of bytes that have arrived since began.
 func Due(began time.Time, read int64) time.Time {
 	return began.Add(Grace + time.Duration(read)*time.Second/MinRate)
 }

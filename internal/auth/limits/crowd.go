@@ -6,10 +6,10 @@ import (
 	"net/netip"
 )
 
-// Crowd has the connections of a port before their login, and chooses the one to close when there are too many: the oldest of the
-// network that has the most. So a flood displaces its own connections, from however many networks it comes, as long as they are fewer
-// than the seats. Beyond that the oldest of all is closed, and a quick client gets in. Each operation takes constant time. The zero
-// value is empty; the caller has a lock.
+// Crowd holds the connections of a port before their login. When there are too many, it chooses the one to close: the
+// oldest of the network that has the most. So a flood displaces its own connections, as long as it comes from fewer
+// networks than there are seats. Beyond that, the oldest connection of all is closed, and a client that logs in quickly
+// is still admitted. Each operation takes constant time. The zero value is empty; the caller has a lock.
 type Crowd[T any] struct {
 	members int
 	of      map[netip.Prefix]*network[T]
@@ -61,7 +61,7 @@ func (c *Crowd[T]) Remove(m *Member[T]) {
 	} else {
 		c.enterRank(n)
 	}
-	if last := len(c.ranks) - 1; c.ranks[last].Len() == 0 { // it was the largest network, and has a rank less or is gone
+	if last := len(c.ranks) - 1; c.ranks[last].Len() == 0 { // the network was the largest, and now has a lower rank or is gone
 		c.ranks = c.ranks[:last]
 	}
 }

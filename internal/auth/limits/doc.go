@@ -1,7 +1,7 @@
 // Package limits bounds what clients may use of a broker: memory, connections before the login, publish rates.
 //
-// A Budget bounds the memory that clients make a broker hold: incoming bodies, waiting puts and answers, messages that a client
-// does not read. One Budget has all of it; docs/ARCHITECTURE.md lists the buffers.
+// A Budget bounds the memory that clients make a broker hold: incoming bodies, waiting puts and answers, messages that
+// a client does not read. One Budget covers all of it; docs/ARCHITECTURE.md lists the buffers.
 //
 // A user, or an address whose client has not logged in, has a share. The share grows up to half of the memory that is still free,
 // so a single client gets a third of a budget. Memory is left for the next client, and no part is reserved idle for others. The

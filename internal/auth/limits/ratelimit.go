@@ -36,7 +36,8 @@ func (l *limiter) allow(now time.Time, messages, bytes int) bool {
 	return ok
 }
 
-// take takes n tokens if they are there, and leaves a debt if n is more than the bucket has. undo returns the tokens.
+// take takes n tokens if they are available. If n exceeds the size of the bucket, it takes them from a full bucket and
+// leaves a debt. undo returns the tokens.
 func take(b *rate.Limiter, now time.Time, n int) (undo func(), ok bool) {
 	if b == nil || n <= 0 {
 		return func() {}, true
@@ -61,17 +62,17 @@ func take(b *rate.Limiter, now time.Time, n int) (undo func(), ok bool) {
 // maxEntries bounds a Set.
 const maxEntries = 1 << 16
 
-// Rates limits the publish rates of users or topics. A rate has two token buckets, each with one second's worth and at least one
-// message. A put takes its tokens from both, or none from either. A put that is larger than a bucket passes when the bucket is full,
-// and leaves a debt: no put is refused forever, and the mean rate holds. The map is bounded; if it overflows, all buckets start full
-// again. The zero value is ready for use, and any goroutine may use it.
+// Rates limits the publish rates of users or topics. A rate has two token buckets, each with one second's worth and at
+// least one message. A put takes its tokens from both, or none from either. A put that is larger than a bucket passes
+// when the bucket is full, and leaves a debt: no put is refused forever, and the mean rate is kept. The map is bounded;
+// if it overflows, all buckets start full again. The zero value is ready for use, and any goroutine may use it.
 type Rates[K comparable] struct {
 	mu sync.RWMutex
 	of map[K]*limiter
 }
 
-// Allow reports whether a put may pass now under the limit of its key, and takes its tokens then. A key whose limit has changed
-// starts with full buckets.
+// Allow reports whether a put may pass now under the limit of its key, and if so takes its tokens. A key whose limit
+// has changed starts with full buckets.
 func (s *Rates[K]) Allow(key K, l Rate, messages, bytes int) bool {
 	if l == (Rate{}) {
 		return true

@@ -3,8 +3,8 @@ package limits
 // step is how much a tally reserves at once, so that most changes take no lock of the budget.
 const step = 64 << 10
 
-// Tally is what one connection has for one use. Its first Free bytes reserve nothing. The zero value counts, without a limit. Its
-// owner has a lock for it.
+// Tally counts the memory that one connection holds for one use. Its first Free bytes reserve nothing. The zero value
+// counts without a limit. Its owner must guard it with a lock.
 type Tally struct {
 	share    Share
 	use      Use
@@ -18,7 +18,7 @@ func (s Share) Tally(u Use) Tally { return Tally{share: s, use: u} }
 // Held is the number of bytes that are held.
 func (t *Tally) Held() int { return t.held }
 
-// Take counts bytes more. False: the share has no room for them, and nothing has changed.
+// Take adds bytes. It returns false and changes nothing if the share has no room for them.
 func (t *Tally) Take(bytes int) bool {
 	if need := t.held + bytes - Free - t.reserved; need > 0 && t.share.b != nil && !t.reserve(need) {
 		return false
@@ -27,7 +27,7 @@ func (t *Tally) Take(bytes int) bool {
 	return true
 }
 
-// Force counts bytes more without a reservation: for the first thing that a connection has.
+// Force adds bytes without a reservation, for the first item that a connection holds.
 func (t *Tally) Force(bytes int) { t.held += bytes }
 
 func (t *Tally) reserve(need int) bool {
@@ -44,7 +44,7 @@ func (t *Tally) reserve(need int) bool {
 	return false
 }
 
-// Give counts bytes less.
+// Give subtracts bytes.
 func (t *Tally) Give(bytes int) {
 	t.held -= bytes
 	needed := max(0, t.held-Free)
@@ -54,8 +54,8 @@ func (t *Tally) Give(bytes int) {
 	}
 }
 
-// Move changes the share of later reservations to that of another tally, unless this one is not empty: reserved memory stays with
-// its share.
+// Move changes the share of later reservations to the share of another tally. It does nothing unless this tally is
+// empty, because reserved memory stays with its share.
 func (t *Tally) Move(to Tally) {
 	if t.reserved == 0 && t.held == 0 {
 		*t = to
@@ -67,7 +67,7 @@ type Use uint8
 
 // The uses of a budget.
 const (
-	// Bodies are bodies that arrive, until they are stored or refused.
+	// Bodies are arriving bodies, until they are stored or refused.
 	Bodies Use = iota
 	// Answers are puts without an answer, and answers that the client has not read.
 	Answers

@@ -45,11 +45,11 @@ type Live struct {
 	DiskFreeBytes *int64   `json:"disk_free_bytes"`
 	DiskDataBytes int64    `json:"disk_data_bytes"`
 	Etcd          string   `json:"etcd"` // leader, member or none
-	// Refused counts the puts of its clients that were not answered OK since it started, by the answer (the label of
-	// lockstep_puts_total). An answer that no client got is missing.
+	// Refused counts the puts of its clients that were not answered OK since it started, by answer (the label of
+	// lockstep_puts_total). Answers that no client received are not included.
 	Refused map[string]float64 `json:"refused"`
-	// Owes is, by broker, the longest time in seconds for which a replica there owed an acknowledgement to this broker, its
-	// leader, during the last step and since.
+	// Owes is, by broker, the longest time in seconds for which a replica there owed this broker, its leader, an
+	// acknowledgement during the last step or since then.
 	Owes map[ident.Node]float64 `json:"owes"`
 	health.Own
 }
@@ -59,7 +59,7 @@ type Broker struct {
 	api.BrokerView
 	Self        bool `json:"self"`
 	Controller  bool `json:"controller"`
-	Unreachable bool `json:"unreachable,omitempty"` // it is registered, and does not answer the broker that was asked
+	Unreachable bool `json:"unreachable,omitempty"` // it is registered, but does not answer the broker that was queried
 	Leads       int  `json:"leads"`
 	Replicas    int  `json:"replicas"`
 	Answered    bool `json:"answered"`
@@ -75,7 +75,7 @@ type Brokers struct {
 	Brokers     []Broker      `json:"brokers"`
 }
 
-// publishing says whether clients can publish through the broker that answers.
+// publishing reports whether clients can publish through the broker that answers.
 type publishing struct {
 	State health.State `json:"state"`
 	Text  string       `json:"text"`
@@ -90,7 +90,7 @@ type Overview struct {
 	State           health.State  `json:"state"`
 	Summary         string        `json:"summary"`
 	Cause           string        `json:"cause"`
-	Reported        string        `json:"reported,omitempty"` // a broker's report of its own fault, if that explains an alarm
+	Reported        string        `json:"reported,omitempty"` // a broker's report of its own fault, if the fault explains an alarm
 	Publishing      publishing    `json:"publishing"`
 	Alarms          []alarm       `json:"alarms"`
 	Unreachable     []Unreachable `json:"unreachable"`
@@ -119,8 +119,8 @@ type Topic struct {
 	ReplicationFactor int      `json:"replication_factor"`
 	UnderReplicated   int      `json:"under_replicated"`
 	Leaderless        int      `json:"leaderless"`
-	Fault             string   `json:"fault,omitempty"`  // the worst of its partitions: the code of its alarm
-	Faulty            int      `json:"faulty,omitempty"` // the partitions that have it
+	Fault             string   `json:"fault,omitempty"`  // the alarm code of the worst fault of its partitions
+	Faulty            int      `json:"faulty,omitempty"` // the partitions that have this fault
 	Channels          int      `json:"channels"`
 	Paused            bool     `json:"paused"`
 	Messages          uint64   `json:"messages"`
@@ -153,7 +153,7 @@ type Behind struct {
 	Why string `json:"why"`
 }
 
-// Listed says which rows are in one page of a list.
+// Listed describes which rows one page of a list contains.
 type Listed struct {
 	Total       int           `json:"total"`
 	Matched     int           `json:"matched"`
@@ -173,7 +173,7 @@ type Channels struct {
 	Channels []Channel `json:"channels"`
 }
 
-// partition is one partition by the metadata; the ends are its leader's, null without an answer.
+// partition is one partition according to the metadata; the ends come from its leader, and are null without its answer.
 type partition struct {
 	api.PartitionView
 	CommittedOffset   *ident.Offset   `json:"committed_offset"`
@@ -259,14 +259,14 @@ type PartitionDetail struct {
 	Events      []Event       `json:"events"`
 }
 
-// Event is one event of the cluster, or the same one of several partitions.
+// Event is one event of the cluster, or the same event of several partitions.
 type Event struct {
 	TimeMS     int64        `json:"time_ms"`
 	Kind       string       `json:"kind"`
 	Text       string       `json:"text"`
 	State      string       `json:"state"`
 	Brokers    []ident.Node `json:"brokers"`
-	ReportedBy []ident.Node `json:"reported_by"` // of a change in the metadata, which every broker sees: some of the brokers
+	ReportedBy []ident.Node `json:"reported_by"` // for a change in the metadata, which every broker sees, only some of the brokers
 	Topic      string       `json:"topic"`
 	Partition  int          `json:"partition"` // -1 = none, or several
 	Epoch      ident.Epoch  `json:"epoch,omitempty"`

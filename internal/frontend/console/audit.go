@@ -65,7 +65,7 @@ var deeds = map[string]deed{
 	"PUT /debug/setblockrate":             {"changed", "change", "the rate of the broker's block profile"},
 }
 
-// deedOf finds the words of an action, and removes from its arguments those that they name.
+// deedOf finds the words of an action, and removes the arguments that the words already mention.
 func deedOf(action string, about url.Values) (d deed, known bool) {
 	for _, flag := range []string{"cancel", "withdraw"} {
 		if about.Get(flag) == "true" {
@@ -87,7 +87,7 @@ func deedOf(action string, about url.Values) (d deed, known bool) {
 	return deed{}, false
 }
 
-// AuditSentence says who did what. Arguments that the sentence does not name stand behind it.
+// AuditSentence describes an audited action and its author. Arguments that the sentence does not mention follow it.
 func AuditSentence(e *guard.Entry) string {
 	about, _ := url.ParseQuery(e.Detail)
 	d, known := deedOf(e.Action, about)

@@ -26,23 +26,23 @@ const (
 	DefaultStep = 10 * time.Second
 	// askTimeout bounds the wait for one broker.
 	askTimeout = time.Second
-	// tableFor is how long a table of all topics is used at least: the pages of many viewers share it. A table, and a broker's
-	// part of it, is used for timesCost times the time that it took, so that open pages take at most a twentieth of a processor.
-	// A part is used for at most tableFor, a table for at most tableForMost.
+	// tableFor is the minimum time for which a table of all topics is reused: the pages of many viewers share it. A
+	// table, and a broker's part of it, is reused for timesCost times the time that it took to build, so that open
+	// pages take at most a twentieth of a CPU. A part is used for at most tableFor, a table for at most tableForMost.
 	tableFor, tableForMost = time.Second, 5 * time.Second
 	timesCost              = 20
-	// keepTableFor is how long it stays in memory after the last question.
+	// keepTableFor is how long the table stays in memory after the last request.
 	keepTableFor = 10 * time.Second
 )
 
-// ErrPartitionNotFound means that the topic has no partition of the number.
+// ErrPartitionNotFound means that the topic has no partition with that number.
 var ErrPartitionNotFound = errors.New("console: the topic has no such partition")
 
 // Cluster is the serving broker; coordinator.Broker.Console is one.
 type Cluster interface {
-	// View is the cluster in the metadata. It asks no other broker and does not wait. Its topics are shared.
+	// View is the cluster in the metadata. It queries no other broker and does not wait. Its topics are shared.
 	View() api.ClusterView
-	// Members is View without the topics, and TopicView is one of them.
+	// Members is View without the topics; TopicView is one topic of View.
 	Members() api.ClusterView
 	TopicView(name string) (api.TopicView, bool)
 	// Samples returns the topics that have partitions led by this broker; "" = all.
@@ -51,12 +51,12 @@ type Cluster interface {
 	Replica(topic string, partition uint16) (api.ReplicaSample, bool)
 	Disk() api.DiskSample
 	Faults() api.FaultSample
-	// Damage lists the damaged places of the replicas here.
+	// Damage lists the damaged ranges of the replicas here.
 	Damage() []api.PlacedDamage
 	// FollowerLag is how long replicas on each other broker have owed an acknowledgement to this broker, which leads
 	// them: the longest of its partitions.
 	FollowerLag() map[ident.Node]time.Duration
-	// AskConsole puts a question to a broker, whose Console answers it (Console.Answer).
+	// AskConsole sends a query to a broker, whose Console answers it (Console.Answer).
 	AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error)
 	Policy(topic, channel string) (api.ChannelPolicy, error)
 	TopicSettings(topic string) (api.TopicSettings, bool)
@@ -73,11 +73,11 @@ type Options struct {
 	Connections func() (tcp, http int)
 	Clients     func() (consumers, producers, idle int)
 	Consumers   func(topic, channel string) []api.ConsumerStats
-	// Own is what the process reports on itself, and its role in the embedded etcd: leader, member or none; nil = nothing.
+	// Own is the process's report on itself, and its role in the embedded etcd: leader, member or none; nil = nothing.
 	Own     func() (own health.Own, etcd string)
 	Started time.Time
 	Step    time.Duration // 0 = DefaultStep
-	// File has the last hour, the events and the audit over a restart; "" = they are lost. Log is required with it.
+	// File keeps the last hour, the events and the audit across a restart; "" = they are lost. Log is required with it.
 	File string
 	Log  logrus.FieldLogger
 }
@@ -88,22 +88,22 @@ type Console struct {
 	self ident.Node
 	mu   sync.Mutex // a leaf
 	kept sampled    // guarded by mu
-	// connected is the time since which the metadata has answered every check, so that this broker has all changes since. Zero:
-	// it does not answer, or was not checked yet. Guarded by mu.
+	// connected is the time since which the metadata has answered every check, so that this broker has all changes
+	// since. Zero: the metadata does not answer, or has not been checked yet. Guarded by mu.
 	connected time.Time
 	alarms    alarms
 	saving    chan struct{}    // capacity 1: has an element while the file is written
-	unsaved   bool             // the last write of the file has failed, and that is logged; guarded by saving
-	shared    cache[*table]    // its lock is held while the brokers are asked: concurrent requests share the answer
+	unsaved   bool             // the last write of the file has failed and was logged; guarded by saving
+	shared    cache[*table]    // its lock is held while the brokers are queried, so that concurrent requests share the answer
 	given     cache[givenPart] // its lock is held while the part is built
 }
 
 type givenPart struct {
 	part part
-	raw  []byte // as JSON; nil until another broker asks for it
+	raw  []byte // as JSON; nil until another broker requests it
 }
 
-// cache has a value for as long as it is used.
+// cache holds a value for as long as it is used.
 type cache[T any] struct {
 	sync.Mutex
 	value  T
@@ -113,13 +113,13 @@ type cache[T any] struct {
 
 func (c *cache[T]) freshLocked(now time.Time) bool { return !c.at.IsZero() && now.Sub(c.at) < c.serves }
 
-// setLocked sets a value that was made since a time, and is used for timesCost times that long, within bounds.
+// setLocked sets a value that was made since a time, and is used for timesCost times as long as it took, within bounds.
 func (c *cache[T]) setLocked(value T, began time.Time, least, most time.Duration) {
 	c.value, c.at = value, time.Now()
 	c.serves = min(max(timesCost*c.at.Sub(began), least), most)
 }
 
-// forget drops a value that was not used for some time, unless it is asked for now.
+// forget drops a value that was not used for some time, unless it is being requested.
 func (c *cache[T]) forget() {
 	if !c.TryLock() {
 		return
@@ -148,7 +148,7 @@ func New(o Options) *Console {
 	return c
 }
 
-// The parts of a question.
+// The parts of a query.
 const (
 	askTable   = "table"
 	askChannel = "channel"
@@ -158,16 +158,17 @@ const (
 	askSeries  = "series"
 )
 
-// question is sent by one broker's console to another's. Fields may be added.
+// question is a query from one broker's console to another's. Fields may be added.
 type question struct {
 	What string `json:"what"`
 	EventsOf
 	Channel string `json:"channel,omitempty"`
-	// WithoutClusterMS: without the events of the metadata from this time on, which the asking broker has itself. 0: with all.
+	// WithoutClusterMS: without the events of the metadata from this time on, which the querying broker already has. 0:
+	// with all events.
 	WithoutClusterMS int64 `json:"without_cluster_ms,omitempty"`
 }
 
-// Answer answers a question of another broker's console.
+// Answer answers a query from another broker's console.
 func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 	var q question
 	if err := json.Unmarshal(raw, &q); err != nil {
@@ -207,12 +208,13 @@ type answerOf[A any] struct {
 	answer A
 }
 
-// askAll puts a question to all brokers of a view at once, or to only one of them. The answers come in the order of the names.
+// askAll sends a query to all brokers of a view concurrently, or to only one of them. The answers come in the order of
+// the names.
 func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q question, only ident.Node) (answers []answerOf[A], missing []Unreachable) {
 	raw, err := json.Marshal(q)
 	missing = []Unreachable{}
 	if err != nil {
-		return nil, missing // it is strings and numbers
+		return nil, missing // it cannot fail: strings and numbers only
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -221,7 +223,7 @@ func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q questio
 	for _, b := range v.Brokers {
 		switch {
 		case only != "" && b.Name != only:
-		case !b.Alive && b.Name != c.self: // this one answers, registered or not
+		case !b.Alive && b.Name != c.self: // this broker answers even if it is not registered
 			mu.Lock()
 			missing = append(missing, Unreachable{b.Name, "dead"})
 			mu.Unlock()

@@ -49,8 +49,8 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	return d, nil
 }
 
-// present is the cluster as it is now with one of its topics, and the damaged places of all brokers: the table may be older than
-// the topic.
+// present is the current view of the cluster with one of its topics, and the damaged ranges of all brokers. It is not
+// taken from the table, which may be older than the topic.
 func (c *Console) present(t *table, topic string) api.ClusterView {
 	v := c.o.Cluster.Members()
 	if x, ok := c.o.Cluster.TopicView(topic); ok {
@@ -84,7 +84,7 @@ func partitionsOf(v api.ClusterView, topic string) []api.PartitionView {
 	return nil
 }
 
-// partitionRow is a partition with the ends of its leader, nil without an answer.
+// partitionRow is a partition with the ends that its leader reports; nil without its answer.
 func partitionRow(p api.PartitionView, alive map[ident.Node]bool, leader *api.ReplicaSample) partition {
 	row := partition{PartitionView: p, Fault: health.Fault(&p, alive)}
 	row.Replicas, row.ISR, row.EndsUnknown = first(p.Replicas, maxListed), first(p.ISR, maxListed), false

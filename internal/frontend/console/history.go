@@ -20,7 +20,7 @@ const (
 	MaxEvents = 1000
 	// askedEvents bounds the events that one broker sends. Equal events of several partitions become one.
 	askedEvents = 5000
-	// sameChange is how far apart changes of several partitions may be to count as one event.
+	// sameChange is how far apart changes of several partitions may be and still count as one event.
 	sameChange = 2 * time.Second
 	// sameAlarm is how far apart the times may be at which brokers notice one fault.
 	sameAlarm = 30 * time.Second
@@ -86,7 +86,7 @@ func without(nodes ...ident.Node) []ident.Node {
 	return slices.DeleteFunc(nodes, func(n ident.Node) bool { return n == "" })
 }
 
-// Events joins the events of all brokers, the newest first.
+// Events merges the events of all brokers, the newest first.
 func (c *Console) Events(ctx context.Context, of EventsOf) Events {
 	v := c.o.Cluster.Members()
 	answers, missing := askAll[noted](ctx, c, v, question{What: askEvents, EventsOf: of, WithoutClusterMS: c.hasClusterEventsFrom(v)}, "")
@@ -128,13 +128,13 @@ func (c *Console) Events(ctx context.Context, of EventsOf) Events {
 	return out
 }
 
-// clocksDiffer is how far the clocks of two brokers may differ, so that no event is left out that happened before this broker had
-// the metadata.
+// clocksDiffer is how far the clocks of two brokers may differ, so that no event from before this broker's contact with
+// the metadata is left out.
 const clocksDiffer = time.Minute
 
-// hasClusterEventsFrom is the time in milliseconds since which this broker has all events of the metadata. The other brokers need
-// not send theirs, which are the most after the death of a broker with many leaders. 0: it asks for all, because the metadata
-// does not answer.
+// hasClusterEventsFrom is the time in milliseconds since which this broker has all events of the metadata. The other
+// brokers need not send theirs, which are very many after the death of a broker with many leaders. 0: it requests all,
+// because the metadata does not answer.
 func (c *Console) hasClusterEventsFrom(v api.ClusterView) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +163,8 @@ type joined struct {
 	where []string
 }
 
-// fold joins the same change of several partitions at one time, and one fault that several brokers noticed. The events come in
-// the order of their times.
+// fold merges the same change of several partitions at one time, and one fault that several brokers noticed. The events
+// come in the order of their times.
 func fold(list []*joined) (out []*joined) {
 	open := map[string]*joined{}
 	for _, x := range list {
@@ -182,7 +182,7 @@ func fold(list []*joined) (out []*joined) {
 	return out
 }
 
-// group is the same for events that may become one, "" for an event that does not.
+// group is equal for events that may be merged; "" for an event that is never merged.
 func (x *joined) group() (group string, within time.Duration) {
 	switch x.e.Kind {
 	case events.Election:

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxWhere bounds the places of an alarm or an event.
+	// maxWhere bounds the locations of an alarm or an event.
 	maxWhere = 20
 	// maxBehind is how many channels an overview names, each at least behindFrom behind, or without consumers.
 	maxBehind  = 3
 	behindFrom = 1.0
 	// maxChanges bounds the events of an overview.
 	maxChanges = 20
-	// alarmsFor is how many checks in a row must find a fault that is not unsafe before it is an event.
+	// alarmsFor is how many checks in a row must find a fault before it becomes an event, unless the fault is unsafe.
 	alarmsFor = 2
 )
 
@@ -167,7 +167,7 @@ func behind(channels []Channel) []Behind {
 	late := []Behind{}
 	for i := range channels {
 		c := &channels[i]
-		if c.LagSeconds >= behindFrom || c.Depth > 0 && c.Clients == 0 { // messages that came back have no lag
+		if c.LagSeconds >= behindFrom || c.Depth > 0 && c.Clients == 0 { // returned messages have no lag
 			late = append(late, Behind{*c, why(c)})
 		}
 	}
@@ -209,14 +209,14 @@ func reported(changes []Event, report health.Report, now time.Time) string {
 	return ""
 }
 
-// roots are the codes of alarms that explain others, the first before the next.
+// roots are the codes of alarms that explain others, the most fundamental first.
 var roots = []string{
 	health.NoBrokers, health.MetadataSilent, health.BrokerHangs, health.BrokerUnreachable, health.BrokerDead, health.LowSpace, health.Damaged,
 	health.StatisticsSilent, health.LeavingStuck, health.NoController,
 }
 
-// cause is the fault that explains the others, "" if the cluster is healthy. full: etcd refuses all writes, so that registrations
-// end and no broker gets a new one.
+// cause is the fault that explains the others, "" if the cluster is healthy. full: etcd refuses all writes, so
+// registrations expire and no broker can renew its own.
 func cause(v api.ClusterView, report health.Report, full bool) string {
 	if report.State == health.Healthy {
 		return ""

@@ -37,7 +37,7 @@ var noValue = float32(math.NaN())
 // track is the rings of one object: for each of its series the last ringPoints values. The value of slot s is at s % ringPoints.
 type track struct {
 	points [][ringPoints]float32
-	last   int64 // slot of the last value that is not 0: the least recent gives way
+	last   int64 // slot of the last value that is not 0: the least recent track is replaced first
 }
 
 func (t *track) set(slot int64, values []float32) {

@@ -18,10 +18,10 @@ var (
 	channelSeries = []string{"depth", "in_flight", "deferred", "lag_seconds", "finishes"}
 )
 
-// largest are the series that are joined by the largest value of all brokers; all others are summed.
+// largest are the series for which the largest value of all brokers is used; all others are summed.
 var largest = map[string]bool{"put_p99_ms": true, "sync_p99_ms": true, "lag_seconds": true}
 
-// rates are those of the last step; nil = unknown.
+// rates are the rates of the last step; nil = unknown.
 type rates struct{ puts, putBytes, finishes *float64 }
 
 type sampled struct {
@@ -70,15 +70,15 @@ func (c *Console) Keep(ctx context.Context) {
 		case now := <-check.C:
 			c.checkAlarms(now)
 			c.noteOwed()
-			c.shared.forget() // it has a row for each topic
+			c.shared.forget() // free it, because it has a row for each topic
 			c.given.forget()
 			check.Reset(max(c.o.Step/5, 50*time.Since(now)))
 		}
 	}
 }
 
-// noteOwed records the longest time that each other broker owed an acknowledgement since the last sample. Several checks in a
-// step notice a broker that stalls now and then, which one check would seldom do.
+// noteOwed records the longest time that each other broker owed an acknowledgement since the last sample. Several
+// checks in a step detect a broker that stalls occasionally, which a single check would rarely see.
 func (c *Console) noteOwed() {
 	owed := c.o.Cluster.FollowerLag()
 	c.mu.Lock()
@@ -138,7 +138,7 @@ func (k *sampled) clearUpTo(slot int64) {
 	}
 }
 
-// sums are over all topics of a sample.
+// sums are totals over all topics of a sample.
 type sums struct {
 	depth    int64
 	lag      time.Duration
@@ -230,7 +230,7 @@ func p99(now, before metrics.Distribution) *float64 {
 	return &v
 }
 
-// rate is nil if the count has fallen, because it then counts something else.
+// rate is nil if the count has fallen, because the counter was reset.
 func rate(now, before uint64, elapsed float64) *float64 {
 	if now < before {
 		return nil
@@ -263,7 +263,7 @@ func (c *Console) liveNow(totals metrics.Totals) Live {
 	return l
 }
 
-// own is this broker's report on its faults, and its role in etcd. It does not touch the disk of the messages.
+// own is this broker's report on its faults, and its role in etcd. It does not access the disk of the messages.
 func (c *Console) own(totals metrics.Totals, now time.Time) (own health.Own, etcd string) {
 	etcd = "none"
 	if c.o.Own != nil {

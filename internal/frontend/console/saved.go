@@ -30,11 +30,11 @@ const (
 	partEntries = 32
 	// maxRead bounds the parts of a file in memory.
 	maxRead = 64 << 20
-	// saveEvery is how often the file is written. A broker that is killed loses that much.
+	// saveEvery is how often the file is written. A broker that is killed loses up to this much history.
 	saveEvery = time.Minute
 	// saveWait is how long the end of Keep waits for a disk.
 	saveWait = 2 * time.Second
-	// savedFormat changes when the last release cannot read the parts.
+	// savedFormat changes when the previous release cannot read the parts.
 	savedFormat = 1
 )
 
@@ -117,7 +117,7 @@ func (c *Console) save() error {
 			return false
 		}
 		if err = enc.Encode(s); err == nil {
-			err = gz.Flush() // so that the size is known
+			err = gz.Flush() // flush so that the size is known
 		}
 		return err == nil
 	}
@@ -209,7 +209,7 @@ func (c *Console) restore() error {
 	if err != nil {
 		return err
 	}
-	parts, err := io.ReadAll(io.LimitReader(gz, maxRead)) // with its checksum, before anything is taken
+	parts, err := io.ReadAll(io.LimitReader(gz, maxRead)) // read all and verify the checksum before anything is used
 	if err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (c *Console) restore() error {
 func (k *sampled) take(s *saved) {
 	r := k.rings[s.Kind]
 	if r == nil || len(s.Points) != r.series {
-		return // of a build with other series
+		return // written by a build with other series
 	}
 	if t := r.get(s.Name, s.Last, true); t != nil {
 		t.last = s.Last

@@ -70,7 +70,7 @@ func seriesOf(topic, channel string) (kind trackKind, name string, names []strin
 	return ofBroker, "", brokerSeries
 }
 
-// Series joins the parts of all brokers. outcome.ErrBrokerNotFound.
+// Series merges the parts of all brokers. outcome.ErrBrokerNotFound.
 func (c *Console) Series(ctx context.Context, of SeriesOf) (Series, error) {
 	v := c.o.Cluster.Members()
 	if of.Broker != "" && !has(v, of.Broker) {

@@ -39,11 +39,11 @@ type part struct {
 type table struct {
 	view     api.ClusterView
 	missing  []Unreachable
-	damaged  []api.PlacedDamage // of the other brokers; it is in view
+	damaged  []api.PlacedDamage // damage of the other brokers, already in view
 	live     map[ident.Node]*Live
 	topics   []Topic   // by name
 	channels []Channel // by topic and name
-	// changes are the last events, asked for once.
+	// changes are the last events, requested at most once.
 	changes func() []Event
 }
 
@@ -106,7 +106,8 @@ func channelRow(topic string, ch *api.ChannelSample) Channel {
 // seconds rounds to milliseconds: an answer has thousands of them.
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// table asks all brokers for their parts, or returns the last table while it is used. The caller must not change it.
+// table requests the parts of all brokers, or returns the last table while that is still valid. The caller must not
+// change it.
 func (c *Console) table(ctx context.Context) *table {
 	c.shared.Lock()
 	defer c.shared.Unlock()
@@ -114,7 +115,7 @@ func (c *Console) table(ctx context.Context) *table {
 	if c.shared.freshLocked(began) {
 		return c.shared.value
 	}
-	// The request that asks may end before the answer; requests that wait for the lock share it.
+	// The request that triggers the query may end before the answer, which the requests that wait for the lock share.
 	ctx = context.WithoutCancel(ctx)
 	v := c.o.Cluster.View()
 	parts, missing := askAll[part](ctx, c, v, question{What: askTable}, "")
@@ -128,11 +129,11 @@ func (c *Console) table(ctx context.Context) *table {
 	return t
 }
 
-// join adds up the parts. The table also has topics without a leader.
+// join merges the parts. The table also has topics without a leader.
 func (t *table) join(v api.ClusterView, parts []answerOf[part]) {
 	for i := range parts {
 		t.live[parts[i].broker] = &parts[i].answer.Live
-		if parts[i].broker != v.Self { // the view has this broker's own
+		if parts[i].broker != v.Self { // the view already has this broker's damage
 			t.damaged = append(t.damaged, parts[i].answer.Damaged...)
 		}
 	}
@@ -145,7 +146,7 @@ func (t *table) join(v api.ClusterView, parts []answerOf[part]) {
 	})
 }
 
-// listTopics makes a row for each topic of the view, and returns their places.
+// listTopics makes a row for each topic of the view, and returns the index of each.
 func (t *table) listTopics(v api.ClusterView) (at map[string]int) {
 	at = make(map[string]int, len(v.Topics))
 	t.topics = make([]Topic, 0, len(v.Topics))
@@ -194,7 +195,7 @@ func (t *table) addParts(at map[string]int, parts []answerOf[part]) {
 	}
 }
 
-// addDamage adds damaged places of other brokers to a view, whose topics are shared.
+// addDamage adds damaged ranges of other brokers to a view, whose topics are shared.
 func addDamage(v *api.ClusterView, places []api.PlacedDamage) {
 	if len(places) == 0 {
 		return
@@ -221,7 +222,7 @@ func addDamage(v *api.ClusterView, places []api.PlacedDamage) {
 	}
 }
 
-// add adds the part of a topic that a broker leads.
+// add adds the part of a topic that one broker leads.
 func (t *Topic) add(o *api.TopicSample) {
 	depth, lag := o.Depth, time.Duration(0)
 	for i := range o.Channels {
@@ -291,7 +292,7 @@ func (c *Console) Channels(ctx context.Context, topic string, p Page) Channels {
 	return Channels{Listed{len(all), len(list), p.Offset, t.missing}, cut(list, p)}
 }
 
-// of are the channels of a topic.
+// of returns the channels of a topic.
 func (t *table) of(topic string) []Channel {
 	from, _ := slices.BinarySearchFunc(t.channels, topic, func(x Channel, name string) int { return strings.Compare(x.Topic, name) })
 	to := from
@@ -301,7 +302,7 @@ func (t *table) of(topic string) []Channel {
 	return t.channels[from:to]
 }
 
-// matching copies the rows whose name has the text in it.
+// matching copies the rows whose name contains the text.
 func matching[Row any](rows []Row, text string, name func(*Row) string) []*Row {
 	text = strings.ToLower(text)
 	out := make([]*Row, 0, len(rows))
@@ -313,7 +314,7 @@ func matching[Row any](rows []Row, text string, name func(*Row) string) []*Row {
 	return out
 }
 
-// order sorts rows that are sorted by name by a value, if there is one; rows with equal values stay in that order.
+// order sorts rows, which are sorted by name, by a value if one is given; rows with equal values stay in that order.
 func order[Row any](rows []*Row, desc bool, value func(*Row) float64) {
 	type ranked struct {
 		value float64
@@ -357,7 +358,7 @@ func cut[Row any](rows []*Row, p Page) []Row {
 	return out
 }
 
-// own are the brokers' reports on themselves.
+// own returns the brokers' reports on themselves.
 func (t *table) own() map[ident.Node]health.Own {
 	out := make(map[ident.Node]health.Own, len(t.live))
 	for n, live := range t.live {
@@ -380,7 +381,7 @@ func (t *table) brokers(self ident.Node) []Broker {
 	for _, b := range t.view.Brokers {
 		live := t.live[b.Name]
 		if live != nil && live.Own.Hangs() {
-			b.Hangs = true // other brokers do not report it while they cannot take over from this one
+			b.Hangs = true // other brokers do not report the hang while they cannot take over from this one
 		}
 		out = append(out, Broker{
 			BrokerView: b, Self: b.Name == self, Controller: b.Name == t.view.Controller, Unreachable: health.Unreachable(&b),

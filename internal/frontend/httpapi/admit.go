@@ -18,7 +18,7 @@ const loginTimeout = 10 * time.Second
 // admit finds the client of a request, and checks its rights. The session is nil if the login failed.
 func (a *endpoints) admit(q *request) (*guard.Session, error) {
 	r := q.Request
-	if q.route.first && a.mayBegin(r) { // also where an auth service would be asked about any secret
+	if q.route.first && a.mayBegin(r) { // also if an auth service would otherwise be queried about any secret
 		return a.b.Guard.Begin(credentialsOf(r)), nil
 	}
 	s, err := a.session(r)
@@ -42,7 +42,7 @@ func (a *endpoints) admit(q *request) (*guard.Session, error) {
 	return s, nil
 }
 
-// errTooManyStrangers refuses a request that requires no login: too many connections have none.
+// errTooManyStrangers refuses a request that requires no login, because too many connections have not logged in.
 var errTooManyStrangers error = &failure{status: http.StatusServiceUnavailable, message: "TOO_MANY_CONNECTIONS", retryAfter: true}
 
 // session logs the client of a request in: by its secret, else by the cookie of its browser, else by its certificate.
@@ -71,7 +71,7 @@ func credentialsOf(r *http.Request) guard.Credentials {
 	return c
 }
 
-// bearer returns the secret in Authorization: Bearer SECRET; "": there is none.
+// bearer returns the secret in Authorization: Bearer SECRET; "": none was sent.
 func bearer(r *http.Request) string {
 	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(kind, "Bearer") {
@@ -88,8 +88,8 @@ func (a *endpoints) deny(w http.ResponseWriter, r *http.Request, err error) {
 	a.refuse(w, r, err)
 }
 
-// note writes the audit of one request, with its arguments in the order of the route, required ones first. Bodies and
-// headers are left out: they may be secrets or messages.
+// note writes the audit entry of one request, with its arguments in the order of the route, required ones first. Bodies
+// and headers are left out: they may be secrets or messages.
 func (a *endpoints) note(q *request, s *guard.Session, w *boundedWriter, refused error) {
 	var required, others []string
 	for _, x := range q.route.Arguments {

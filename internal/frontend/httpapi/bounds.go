@@ -38,7 +38,7 @@ func (a *endpoints) shareOf(r *http.Request) limits.Share {
 func (a *endpoints) reserve(r *http.Request, limit int64) (release func(), err error) {
 	share, size := a.shareOf(r), int(r.ContentLength)
 	if size < 0 {
-		size = int(limit) // the client does not say
+		size = int(limit) // the client does not announce the size
 	}
 	if !share.Reserve(r.Context(), limits.Bodies, size) {
 		a.b.Recorder.Add(metrics.RefusedHTTPMemory, 1)
@@ -49,7 +49,7 @@ func (a *endpoints) reserve(r *http.Request, limit int64) (release func(), err e
 	return func() { share.Release(limits.Bodies, size) }, nil
 }
 
-// bodyFailed is the answer to a body that could not be read to its end: byDefault, unless it was too slow.
+// bodyFailed is the answer to a body that could not be read to its end: byDefault, unless the body was too slow.
 func (a *endpoints) bodyFailed(r *http.Request, byDefault error) error {
 	if b, ok := r.Body.(*timedBody); !ok || !b.late {
 		return byDefault
@@ -73,8 +73,8 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // errMemory is the reason why an answer is not written.
 var errMemory = errors.New("the memory for answers that this client has not read is used up: read the other answers to their end")
 
-// boundedWriter reserves memory for large writes until they are done, so a client that does not read cannot occupy more.
-// It delays the status until there is memory for the body.
+// boundedWriter reserves memory for large writes until they are done, so a client that does not read cannot use more
+// memory than its share. It delays the status until there is memory for the body.
 type boundedWriter struct {
 	http.ResponseWriter
 	r      *http.Request
@@ -82,7 +82,7 @@ type boundedWriter struct {
 	refuse func(http.ResponseWriter) // answers that there is no memory; not called once the answer has begun
 	status int                       // of the answer; 0 = none yet, and 200 once it has begun
 	begun  bool                      // the status is written
-	err    error                     // of the writes from now on
+	err    error                     // returned by all later writes
 }
 
 func (a *endpoints) bounded(w http.ResponseWriter, r *http.Request) *boundedWriter {
@@ -123,8 +123,8 @@ func (w *boundedWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// reserve reserves memory for a part of the answer. An answer that has not begun does not wait: it is in memory as a
-// whole, and any number of them could wait.
+// reserve reserves memory for a part of the answer. An answer that has not begun does not wait, because it is in memory
+// as a whole, and any number of such answers could wait.
 func (w *boundedWriter) reserve(bytes int) bool {
 	if !w.begun {
 		return w.share.Try(limits.Replies, bytes)
@@ -132,7 +132,7 @@ func (w *boundedWriter) reserve(bytes int) bool {
 	return w.share.Reserve(w.r.Context(), limits.Replies, bytes)
 }
 
-// giveUp answers that there is no memory for the answer. A large answer that has begun breaks off.
+// giveUp answers that there is no memory for the answer. A large answer that has already begun is cut off.
 func (w *boundedWriter) giveUp() {
 	if w.err = context.Cause(w.r.Context()); w.err != nil {
 		return // the client has left

@@ -108,7 +108,7 @@ func (a *endpoints) invite(q *request) (reply any, err error) {
 		return nil, fmt.Errorf("%w: %w", outcome.ErrInvalid, err)
 	case errors.Is(err, admission.ErrUnknown):
 		return nil, fail(http.StatusGatewayTimeout, err.Error())
-	case err != nil: // the metadata has not answered yet, or does not
+	case err != nil: // the metadata does not answer, or has not answered yet
 		return nil, unavailable(err.Error())
 	}
 	return v, nil

@@ -212,7 +212,7 @@ func (a *endpoints) cancelDeferred(q *request, ids []api.MessageID) (any, error)
 	return cancelledReply{cancelled}, err
 }
 
-// redrive answers with the number of redriven messages, also after an error.
+// redrive answers with the number of redriven messages, even after an error.
 func (a *endpoints) redrive(q *request, limit int) (any, error) {
 	need := guard.Need{Right: access.Administer, Topic: q.topic()}
 	ctx, end := identityOf(q.Request).While(q.Context(), need) // it may take long
@@ -224,7 +224,7 @@ func (a *endpoints) redrive(q *request, limit int) (any, error) {
 	return redrivenReply{moved}, err
 }
 
-// lookupCreateChannel creates the topic, too, as nsqlookupd does.
+// lookupCreateChannel also creates the topic, as nsqlookupd does.
 func (a *endpoints) lookupCreateChannel(q *request) (any, error) {
 	op := readCreateChannel(q)
 	if q.err != nil {

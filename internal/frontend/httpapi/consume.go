@@ -82,7 +82,7 @@ type consumption struct {
 	most      int
 	wait      time.Duration
 	mediaType string
-	base64    bool // also for bodies that are text
+	base64    bool // base64 even for bodies that are text
 }
 
 func (a *endpoints) consume(q *request) (any, error) {
@@ -129,7 +129,7 @@ func answerBatch(w http.ResponseWriter, r *http.Request, c consumption, b *consu
 }
 
 func (a *endpoints) readConsumption(q *request) (c consumption, err error) {
-	// The body is read to its end, so that the server notices when the client leaves.
+	// The body is read to its end, so that the server detects when the client disconnects.
 	if n, _ := io.Copy(io.Discard, io.LimitReader(q.Body, 1)); n > 0 {
 		return c, fail(http.StatusBadRequest, "BODY_NOT_EMPTY")
 	}
@@ -226,8 +226,8 @@ func (a *endpoints) stream(w http.ResponseWriter, r *http.Request, c consumption
 		a.refuseConsumer(w, r, err)
 		return
 	}
-	if r.Context().Err() == nil { // the client learns the reason of the end
-		_ = writeEnd(out, err.Error()) // the client may have left
+	if r.Context().Err() == nil { // tell the client why the stream ended
+		_ = writeEnd(out, err.Error()) // the client may have disconnected
 		_ = out.Flush()
 	}
 }
@@ -252,8 +252,8 @@ func settle(verb api.Verb, reply func(done int) any) endpoint {
 	}
 }
 
-// answerSettled answers 200 if every receipt is settled. Otherwise the answer names the others: 409 if a repeat does
-// not help, 503 if it may.
+// answerSettled answers 200 if every receipt is settled. Otherwise the answer names the receipts that are not: 409 if a
+// repeat does not help, 503 if it may.
 func answerSettled(w http.ResponseWriter, reply func(done int) any, texts []string, errs []error) {
 	var refused []refusal
 	status := http.StatusOK

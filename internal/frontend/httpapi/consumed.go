@@ -27,7 +27,8 @@ const (
 	mediaEvents = "text/event-stream"
 )
 
-// accepted returns the first media type of Accept that the answer can have; weights are ignored. False: there is none.
+// accepted returns the first media type of Accept that the answer can have; weights are ignored. False: none is
+// acceptable.
 func accepted(h http.Header) (mediaType string, ok bool) {
 	header := strings.Join(h.Values("Accept"), ",")
 	if header == "" {
@@ -51,7 +52,7 @@ type messagesReply struct {
 	Refused  []refusal  `json:"refused,omitempty"` // after their 200
 }
 
-// received is a message in an answer. Body is set if it is text, else Bytes (base64 in JSON).
+// received is a message in an answer. Body is set if it is text, otherwise Bytes (base64 in JSON).
 type received struct {
 	ID        string          `json:"id"`
 	Receipt   string          `json:"receipt"`

@@ -15,11 +15,11 @@ import (
 )
 
 // headersName is the HTTP header with the headers of a message: one JSON object of strings. Single HTTP headers were
-// rejected, because their names lose their case.
+// rejected, because the case of their names is not preserved.
 const headersName = "X-Nsq-Headers"
 
-// messageHeader is the header of the messages of a put: X-Nsq-Headers with ?ttl=; nil = none. Of the reserved names
-// X-Nsq-Headers may have only the tag: the others have their own arguments.
+// messageHeader is the header of the messages of a put: X-Nsq-Headers with ?ttl=; nil = none. The only reserved name
+// that X-Nsq-Headers may contain is the tag, because the others have their own arguments.
 func messageHeader(r *http.Request, values url.Values) ([]byte, error) {
 	ttl, err := ttlHeader(values)
 	given := r.Header.Values(headersName)
@@ -44,7 +44,7 @@ func messageHeader(r *http.Request, values url.Values) ([]byte, error) {
 	}
 	if ttl != nil {
 		own := map[string]json.Number{}
-		_ = json.Unmarshal(ttl, &own) // ttlHeader has just written it
+		_ = json.Unmarshal(ttl, &own) // ttlHeader has just written it, so it is valid
 		fields[queue.HeaderTTL] = own[queue.HeaderTTL]
 	}
 	var b bytes.Buffer

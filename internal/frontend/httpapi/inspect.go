@@ -68,10 +68,10 @@ type line struct {
 func (l line) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(l.status)
-	_ = json.NewEncoder(w).Encode(l.body) // the client may have left
+	_ = json.NewEncoder(w).Encode(l.body) // the client may have disconnected
 }
 
-// decline is a line with an error; detail "": the sentence of the code.
+// decline is a line with an error; detail "": the standard sentence for the code.
 func decline(status int, message, detail string) (any, error) {
 	return line{status, (&failure{message: message, detail: detail}).body()}, nil
 }
@@ -91,7 +91,7 @@ func inLine(v any, err error, noTopic string, otherwise int) (any, error) {
 	return decline(otherwise, err.Error(), "")
 }
 
-// peek answers with leader=true only if the broker serves as the leader: then no committed message is missing.
+// peek answers with leader=true only if the broker serves as the leader: so that no committed message is missing.
 func (a *endpoints) peek(q *request) (any, error) {
 	partition, err := strconv.ParseUint(cmp.Or(q.text("partition"), "0"), 10, 16)
 	limit, err2 := strconv.Atoi(cmp.Or(q.text("limit"), strconv.Itoa(defaultPeeked)))
@@ -136,7 +136,7 @@ func (a *endpoints) trace(q *request, ids []api.MessageID) (any, error) {
 }
 
 // recover lists the replicas of a partition and their state (GET). With from= and confirm=<topic>/<partition> it makes
-// the replica of that broker the leader. With discard= and confirm= it gives up the replica of that broker, which was
+// the replica of that broker the leader. With discard= and confirm= it discards the replica of that broker, which was
 // refused after such a recovery.
 func (a *endpoints) recover(q *request) (any, error) {
 	ctx, cancel := context.WithTimeout(q.Context(), recoverTimeout)

@@ -86,8 +86,8 @@ func (a *endpoints) lookup(q *request) (any, error) {
 	return lookupReply{list(channels), list(producers)}, err
 }
 
-// lookupPartitions names only leaders as producers: a client would also subscribe, without a partition, to a producer
-// that leads none.
+// lookupPartitions names only leaders as producers: otherwise a client would subscribe, without naming a partition, to
+// a producer that leads none.
 func (a *endpoints) lookupPartitions(q *request) (any, error) {
 	leaders, err := a.b.Directory.Leaders(q.Context(), q.topic())
 	if err != nil {
@@ -161,7 +161,7 @@ type registration struct {
 // registrations is nsqlookupd's table "category:key:subkey".
 func (a *endpoints) registrations(*request) (any, error) {
 	table := map[string][]registration{}
-	now := time.Now().UnixNano() // a broker leaves the list as soon as it is dead
+	now := time.Now().UnixNano() // the update time is always current, because dead brokers leave the list at once
 	for _, n := range a.b.Directory.Nodes() {
 		entry := registration{
 			ID: n.RemoteAddress, Hostname: n.Hostname, BroadcastAddress: n.BroadcastAddress,

@@ -80,7 +80,7 @@ func (m *decoder) line() ([]byte, error) {
 	}
 }
 
-// maxDraft bounds the batch in bytes. It leaves room for the overhead of one message.
+// maxDraft bounds the batch in bytes. It includes the overhead of one message.
 const maxDraft = queue.MaxBatchBytes - 64
 
 func (m *decoder) add(body []byte) error {
@@ -119,7 +119,7 @@ func (m *decoder) binary() error {
 
 // message reads one message. Without a deadline and a header it reads directly into the batch.
 func (m *decoder) message(size int) error {
-	if m.deliverAt == 0 && m.header == nil { // an id is in the header
+	if m.deliverAt == 0 && m.header == nil { // an id would be in the header
 		return badMessage(io.ReadFull(m.in, m.draft.Grow(size)))
 	}
 	body := make([]byte, size)
@@ -144,8 +144,7 @@ func (m *decoder) size() (int32, error) {
 }
 
 // records adds the message records of an append (package msgstream). special: a header may have a field that begins
-// with
-// ##, or a message is due after latest. Errors: the answers above, outcome.ErrInvalid.
+// with ##, or a message is due after latest. Errors are the answers above and outcome.ErrInvalid.
 func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize, latest int64) (special bool, err error) {
 	limited := &io.LimitedReader{R: body, N: maxBodySize + 1}
 	in := msgstream.NewMessageReader(limited)
@@ -166,7 +165,7 @@ func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize,
 		}
 		m := x.Message
 		special = special || m.DeliverAtNS > latest || bytes.Contains(m.Header, []byte("##")) ||
-			bytes.Contains(m.Header, []byte(`\u`)) // an escaped # counts, too
+			bytes.Contains(m.Header, []byte(`\u`)) // an escaped # also counts
 		switch {
 		case int64(len(m.Body)) > maxMsgSize:
 			return false, errMsgTooBig
@@ -183,8 +182,7 @@ func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize,
 	}
 }
 
-// identityOfCopy returns the identity of a put that begins with the copy of a message; false: the header names no
-// origin.
+// identityOfCopy returns the identity of a put whose first message is a copy; false: the header names no origin.
 func identityOfCopy(header []byte) (queue.Identity, bool) {
 	o, ok := msgstream.OriginOf(header)
 	if !ok {

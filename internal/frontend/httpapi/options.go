@@ -58,7 +58,7 @@ type settings interface {
 	SetLogLevel(level string) error
 }
 
-// Backend is the broker as the API needs it.
+// Backend is the part of the broker that the API uses.
 type Backend struct {
 	Publisher api.Publisher
 	Stats     api.Stats
@@ -77,7 +77,7 @@ type Backend struct {
 	Users     *access.Registry         // nil = users cannot be administered
 	Admission *admission.Registry      // nil = no broker is invited
 	Guard     *guard.Guard             // nil = every client may do everything
-	Memory    *limits.Budget           // for what clients make the broker hold; nil = no limit
+	Memory    *limits.Budget           // for the memory that clients make the broker hold; nil = no limit
 	Recorder  *metrics.Recorder        // nil = refusals are not counted
 	Console   *console.Console         // nil = no endpoints of the page for operators
 	Browsers  *guard.Browsers          // nil = pages of any origin may do what their user may

@@ -44,14 +44,14 @@ var processRoutes = []Route{
 	pageRoute("/ui/licences", "The licences of the console's libraries."),
 }
 
-// pageRoute serves a file of the console. Nothing in these files is about the cluster.
+// pageRoute serves a file of the console. These files contain no data of the cluster.
 func pageRoute(path, summary string) Route {
 	serve := func(a *endpoints, _ *request) (any, error) { return a.b.Page, nil }
 	return get(path, access.Open, serve, summary).replies("").lenient().local()
 }
 
 // profileRoutes are Go's profiles, at NSQ's paths. The list of profiles has two paths because the router would redirect
-// from one to the other before the right is checked; nsqd and nsqlookupd differ in which of them has the list.
+// from one to the other before the right is checked; nsqd and nsqlookupd serve the list at different ones.
 var profileRoutes = []Route{
 	profileRoute("/debug/pprof",
 		"The profiles of the process.", http.RedirectHandler("/debug/pprof/", http.StatusMovedPermanently)).
@@ -81,7 +81,7 @@ func profileRoute(path, summary string, h http.Handler, arguments ...Argument) R
 	return r
 }
 
-// handler serves a route by a handler of another package.
+// handler serves a route with a handler of another package.
 func handler(h http.Handler) endpoint {
 	return func(*endpoints, *request) (any, error) { return h, nil }
 }
@@ -103,7 +103,7 @@ func (a *endpoints) freeMemory(*request) (any, error) {
 	return nil, nil
 }
 
-// probe is an answer to a supervisor: text, without the header of the API.
+// probe is an answer to a supervisor: text without the API's header.
 type probe struct {
 	status int
 	text   string
@@ -114,7 +114,7 @@ var probeOK = probe{http.StatusOK, "OK"}
 func (p probe) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(p.status)
-	_, _ = w.Write([]byte(p.text)) // the client may have left
+	_, _ = w.Write([]byte(p.text)) // the client may have disconnected
 }
 
 // ping fails while the broker cannot store messages.
@@ -132,7 +132,7 @@ func (a *endpoints) health() string {
 	return probeOK.text
 }
 
-// notOK begins the answer of /ping, as in NSQ, if the broker does not take messages.
+// notOK begins the answer of /ping, as in NSQ, if the broker does not accept messages.
 const notOK = "NOK - "
 
 func (a *endpoints) ready(*request) (any, error) {
@@ -143,8 +143,8 @@ func (a *endpoints) ready(*request) (any, error) {
 }
 
 // NotReady is the handler of every port of a broker that does not serve yet. The process is healthy (/healthz). /ping,
-// /readyz and every other path answer with the reason of the wait. No request has an effect, so the client may send it
-// to another broker (api.NotReadyHeader).
+// /readyz and every other path answer with the reason for the wait. Requests have no effect, so the client may send
+// them to another broker (api.NotReadyHeader).
 func NotReady(why func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {

@@ -47,7 +47,7 @@ var publishRoutes = []Route{
 		replies(appended{}).fails("MSG_EMPTY").uses(outcome.OfPuts | outcome.OfRequests),
 }
 
-// ofPuts returns a route that nsqd has, too: it has the outcomes of puts.
+// ofPuts returns a publishing route that also exists in nsqd; its answers are the outcomes of puts.
 func ofPuts(r Route) Route {
 	r.Uses, r.Reply, r.bodyFirst = outcome.OfPuts, "OK", true
 	return r
@@ -90,7 +90,7 @@ func (a *endpoints) pub(q *request) (any, error) {
 	return a.put(q, draft)
 }
 
-// putArguments are those that each message of a put gets.
+// putArguments are the arguments that apply to each message of a put.
 type putArguments struct {
 	deliverAt int64 // unix ns; 0 = at once
 	header    []byte
@@ -168,7 +168,7 @@ func (a *endpoints) deliverAt(values url.Values) (unixNS int64, err error) {
 }
 
 // ttlHeader converts ?ttl= into the header with the time to live of a message; nil = no limit. A number without a unit
-// is refused: seconds that were read as milliseconds would lose the message.
+// is refused, because seconds read as milliseconds would lose the message.
 func ttlHeader(values url.Values) ([]byte, error) {
 	if !values.Has("ttl") {
 		return nil, nil
@@ -181,8 +181,8 @@ func ttlHeader(values url.Values) ([]byte, error) {
 	return fmt.Appendf(nil, `{%q:%d}`, queue.HeaderTTL, ms), nil
 }
 
-// headerMessageID names a put: one that is published again with the same id within the dedupe window is not stored
-// again. headerDuplicate says so in the answer.
+// headerMessageID identifies a put: a put that is published again with the same id within the dedupe window is not
+// stored again. headerDuplicate marks the answer to such a repeat.
 const (
 	headerMessageID = "X-Nsq-Message-Id"
 	headerDuplicate = "X-Nsq-Duplicate"
@@ -234,8 +234,9 @@ func (a *endpoints) publish(q *request, draft *queue.DraftBuilder, send func(que
 	return result, result.Err
 }
 
-// putFailure is the answer of the table of outcomes: 503 if nothing is stored and a retry may succeed, 404 if the topic
-// does not exist and may not be created, 504 if the put may be stored. An error without a row is answered 503.
+// putFailure is the answer according to the table of outcomes: 503 if nothing is stored and a retry may succeed, 404 if
+// the topic does not exist and may not be created, 504 if the put may be stored. An error without a row is answered
+// 503.
 func putFailure(err error) error {
 	row, ok := outcome.Find(err, outcome.OfPuts)
 	if !ok {
@@ -249,8 +250,8 @@ type appended struct {
 	Partition int            `json:"partition"`
 	Sequence  ident.Sequence `json:"sequence"`
 	Count     int            `json:"count"`
-	// Duplicate: a put that began with the same copy (##origin) is stored from Sequence on, perhaps with fewer or more
-	// messages. Nothing of this put is stored.
+	// Duplicate: a put that began with the same copy (##origin) is already stored, beginning at Sequence, perhaps with
+	// fewer or more messages. Nothing of this put is stored.
 	Duplicate bool `json:"duplicate,omitempty"`
 }
 
@@ -279,8 +280,9 @@ func (a *endpoints) appendBatch(q *request) (any, error) {
 	if err != nil {
 		return nil, a.bodyFailed(q.Request, err)
 	}
-	// The right to administer the topic is required to set what copies have: a header that begins with ##, or a delay beyond
-	// that of ?defer=. A client could otherwise withhold a message from all channels but one, or pass it off as a copy.
+	// The right to administer the topic is required to set what only copies have: a header that begins with ##, or a
+	// delay longer than ?defer= permits. Otherwise a client could withhold a message from all channels but one, or pass
+	// it off as a copy.
 	if special {
 		if err := allow(q.Request, guard.Need{Right: access.Administer, Topic: q.topic()}); err != nil {
 			return nil, err
@@ -296,8 +298,8 @@ func (a *endpoints) appendBatch(q *request) (any, error) {
 	return appended{partition, result.Sequence, draft.Count(), result.Duplicate}, nil
 }
 
-// isTopic returns an error unless there is a topic of that name, and with that id unless it is 0. A topic that is
-// deleted and created again has another id.
+// isTopic returns an error unless a topic of that name exists and has that id (0: any id). A topic that is deleted and
+// created again has another id.
 func (a *endpoints) isTopic(name string, id ident.TopicID) error {
 	if settings, ok := a.b.Directory.TopicSettings(name); !ok || id != 0 && settings.ID != id {
 		return outcome.ErrTopicNotFound

@@ -28,7 +28,7 @@ type Argument struct {
 	Required bool
 	Repeats  bool
 
-	least, most int    // of a number; most 0: no limit
+	least, most int    // bounds of a number; most 0: no limit
 	missing     string // the code of the refusal without the argument; "": the endpoint decides
 	invalid     string // the code, or "must be …", of the refusal of a value; "": the default of the kind
 }
@@ -57,15 +57,15 @@ func (a Argument) must() Argument { a.Required = true; return a }
 
 func (a Argument) repeated() Argument { a.Repeats = true; return a }
 
-// orMissing returns the argument as a required one with a code of its own.
+// orMissing returns the argument as a required argument with its own error code.
 func (a Argument) orMissing(code string) Argument { a.Required, a.missing = true, code; return a }
 
 func (a Argument) between(least, most int) Argument { a.least, a.most = least, most; return a }
 
 func (a Argument) orElse(invalid string) Argument { a.invalid = invalid; return a }
 
-// Arguments of several routes. A topic that is only looked up may have any name, as in nsqd: an invalid one is not
-// found.
+// Arguments of several routes. A topic that is only looked up may have any name, as in nsqd: an invalid name is simply
+// not found.
 var (
 	argTopic     = textArg("topic", "the topic").orMissing("MISSING_ARG_TOPIC")
 	argTopicName = nameArg("topic", "the topic").orMissing("MISSING_ARG_TOPIC").orElse("INVALID_ARG_TOPIC")
@@ -90,8 +90,7 @@ func (r *Route) argument(name string) *Argument {
 // isCode reports whether the message of a refusal is a code, not a sentence.
 func isCode(message string) bool { return message != "" && message == strings.ToUpper(message) }
 
-// request is a request with its arguments. A getter whose argument cannot be read notes that in err, unless an earlier
-// one did.
+// request is a request with its arguments. A getter whose argument cannot be parsed sets err, unless it is already set.
 type request struct {
 	*http.Request
 	route  *Route
@@ -103,7 +102,7 @@ func newRequest(route *Route, r *http.Request) *request {
 	q := &request{Request: r, route: route}
 	var err error
 	if q.values, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-		q.err = fail(http.StatusBadRequest, "INVALID_REQUEST") // err names functions of Go
+		q.err = fail(http.StatusBadRequest, "INVALID_REQUEST") // the text of err names Go functions
 	}
 	return q
 }
@@ -239,8 +238,8 @@ func (q *request) boolean(name string) bool {
 	return v != nil && *v
 }
 
-// number reads a number within the bounds of its argument. An empty value counts as missing, unless the argument has an
-// error code of its own.
+// number reads a number within the bounds of its argument. An empty value counts as missing, unless the argument has
+// its own error code.
 func (q *request) number(name string, byDefault int) int {
 	a := q.route.argument(name)
 	if q.text(name) == "" && !isCode(a.invalid) {
@@ -266,7 +265,7 @@ func (q *request) between(name string, byDefault, least, most int) int {
 	return byDefault
 }
 
-// rate reads a number of messages or bytes a second; nil: it is missing.
+// rate reads a number of messages or bytes a second; nil: the argument is missing.
 func (q *request) rate(name string, kind option.Kind) *int64 {
 	text := q.text(name)
 	if text == "" {
@@ -279,7 +278,7 @@ func (q *request) rate(name string, kind option.Kind) *int64 {
 	return &n
 }
 
-// partition reads the number of a partition; −1: it is missing.
+// partition reads the number of a partition; −1: the argument is missing.
 func (q *request) partition() int {
 	text := q.text("partition")
 	if text == "" && !q.route.argument("partition").Required {
@@ -292,7 +291,7 @@ func (q *request) partition() int {
 	return int(n)
 }
 
-// topicID reads the id of a topic; 0: it is missing.
+// topicID reads the id of a topic; 0: the argument is missing.
 func (q *request) topicID(name string) (id ident.TopicID) {
 	text := q.text(name)
 	if text == "" && !q.route.argument(name).Required {

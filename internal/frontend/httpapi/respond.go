@@ -87,7 +87,7 @@ func respond(w http.ResponseWriter, status int, reply any) {
 		}
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may have left
+	_, _ = w.Write(body) // the client may have disconnected
 }
 
 // details explain the codes of failures to people; the codes are a contract with NSQ's tools and with scripts. An
@@ -148,7 +148,7 @@ var details = map[string]string{
 
 const invalidName = "a name has 1 to 64 letters, digits, dots, underscores and hyphens, and may end with #ephemeral"
 
-// clipped is a wrong name in an answer, which does not grow with it.
+// clipped shortens an invalid name for an answer, so that the answer does not grow with it.
 func clipped(name string) string {
 	const shown = 80
 	if len(name) > shown {
@@ -157,7 +157,7 @@ func clipped(name string) string {
 	return name
 }
 
-// explain is fail with a sentence of its own.
+// explain is fail with a custom sentence.
 func explain(status int, code, format string, args ...any) error {
 	return &failure{status: status, message: code, detail: fmt.Sprintf(format, args...)}
 }
@@ -165,7 +165,7 @@ func explain(status int, code, format string, args ...any) error {
 type errorReply struct {
 	Message string `json:"message"`          // a code, or a sentence
 	Detail  string `json:"detail,omitempty"` // the sentence to a code
-	File    string `json:"file,omitempty"`   // has the secret that the request lacks
+	File    string `json:"file,omitempty"`   // the file with the secret that the request lacks
 }
 
 func (f *failure) body() errorReply {

@@ -15,11 +15,11 @@ import (
 )
 
 // Route is an endpoint: its right, its arguments, its answers, and the code that serves it. The router, the checks of
-// rights and arguments, the audit, docs/reference/openapi.yaml and docs/reference/rights.md follow from it.
+// rights and arguments, the audit, docs/reference/openapi.yaml and docs/reference/rights.md are derived from it.
 type Route struct {
 	Method, Path string
 	Right        access.Right // see OfTopic
-	// Audited: the route changes something, or shows what only an administrator may see.
+	// Audited: the route changes something, or returns data that only an administrator may see.
 	Audited   bool
 	Summary   string
 	Arguments []Argument
@@ -29,12 +29,12 @@ type Route struct {
 	Body    string // what the body of the request is; "": it is not read
 	// Reply is a value of the type of the answer 200: a string is text, nil is an empty body, anything else is JSON.
 	Reply any
-	Uses  outcome.Uses // the outcomes that the answer may be
+	Uses  outcome.Uses // the set of possible outcomes in the answer
 
 	serve           endpoint   // at the HTTP port
 	lookup          endpoint   // at the lookup port; nil: it is not served there
 	lookupArguments []Argument // at the lookup port; nil: Arguments
-	codes           []string   // further messages of the status 400
+	codes           []string   // further messages with status 400
 	bodyFirst       bool       // the body is checked before the names in the arguments, as in nsqd
 	first           bool       // the secret for the first administrator is accepted in place of a right
 	also            func(url.Values) []guard.Need
@@ -61,7 +61,7 @@ func do(read func(*request) api.Operation) endpoint {
 	})
 }
 
-// plan shows the effect of that operation.
+// plan returns the effect that the operation would have.
 func plan(read func(*request) api.Operation) endpoint {
 	return reading(read, func(a *endpoints, q *request, op api.Operation) (any, error) {
 		return a.b.Planner.Plan(q.Context(), op)
@@ -92,11 +92,10 @@ func (r Route) reads(body string) Route     { r.Body = body; return r }
 func (r Route) fails(codes ...string) Route { r.codes = codes; return r }
 func (r Route) uses(u outcome.Uses) Route   { r.Uses = u; return r }
 
-// local says that the route is answered without the cluster, and so with none of its errors.
+// local marks a route that is answered without the cluster, and therefore with none of the cluster's errors.
 func (r Route) local() Route { return r.uses(0) }
 
-// atLookup also serves the route at the lookup port, there by another endpoint, and with other arguments if they are
-// given.
+// atLookup also serves the route at the lookup port, with another endpoint, and with other arguments if any are given.
 func (r Route) atLookup(e endpoint, arguments ...Argument) Route {
 	r.lookup, r.lookupArguments = e, arguments
 	return r
@@ -124,7 +123,7 @@ func LookupRoutes() []Route {
 	return routes
 }
 
-// Codes are the messages of the status 400, without the outcomes.
+// Codes are the messages with status 400, without the outcomes.
 func (r *Route) Codes() (codes []string) {
 	for _, a := range r.Arguments {
 		for _, code := range []string{a.missing, a.invalid} {
@@ -136,13 +135,13 @@ func (r *Route) Codes() (codes []string) {
 	return append(codes, r.codes...)
 }
 
-// OfTopic reports whether the right is one on the topic in ?topic=.
+// OfTopic reports whether the right applies to the topic in ?topic=.
 func (r *Route) OfTopic() bool {
 	return slices.Contains([]access.Right{access.Publish, access.Consume, access.Administer, access.Discover}, r.Right)
 }
 
-// anyChannel is the channel that an auth service must allow for reading without one: a pattern that matches any channel
-// does, a list of names does not.
+// anyChannel is the channel that an auth service must allow for reading without a channel: a pattern that matches any
+// channel does, a list of names does not.
 const anyChannel = "#peek"
 
 func (r *Route) needs(values url.Values) []guard.Need {
@@ -254,6 +253,6 @@ func RequireTLS(h http.Handler, httpsPort int) http.Handler {
 		w.Header().Set("X-NSQ-Content-Type", "nsq; version=1.0")
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = w.Write([]byte(body)) // the client may have left
+		_, _ = w.Write([]byte(body)) // the client may have disconnected
 	})
 }

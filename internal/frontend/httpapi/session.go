@@ -46,10 +46,10 @@ type SessionView struct {
 
 func (a *endpoints) currentSession(q *request) (any, error) {
 	s, err := a.session(q.Request)
-	if err != nil { // wrong credentials give the rights of a client without any
+	if err != nil { // with wrong credentials a client has the rights of a client without credentials
 		s = a.b.Guard.Begin(guard.Credentials{Address: q.RemoteAddr})
 	}
-	_, expires, _ := a.byCookie(q.Request) // without a good cookie zero
+	_, expires, _ := a.byCookie(q.Request) // without a valid cookie expires is zero
 	return a.viewOf(q.Context(), s, expires), nil
 }
 
@@ -96,7 +96,7 @@ func (a *endpoints) signInWith(w http.ResponseWriter, r *http.Request) (*guard.S
 		return nil, err
 	}
 	api.SeatOf(r.Context())(true)
-	if old, err := r.Cookie(cookieName(r)); err == nil { // the browser forgets it now
+	if old, err := r.Cookie(cookieName(r)); err == nil { // the browser drops the cookie now
 		a.b.Guard.SignOut(old.Value)
 	}
 	http.SetCookie(w, a.cookie(r, cookie, int(time.Until(expires).Seconds())))
@@ -124,8 +124,8 @@ func (a *endpoints) signOut(q *request) (any, error) {
 	}), nil
 }
 
-// cookie makes the cookie of a session; a negative age removes it. No script reads it, and no page of another site
-// sends it.
+// cookie makes the cookie of a session; a negative age removes it. Scripts cannot read it, and pages of other sites
+// cannot send it.
 func (a *endpoints) cookie(r *http.Request, value string, age int) *http.Cookie {
 	return &http.Cookie{
 		Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,

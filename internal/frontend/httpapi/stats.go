@@ -22,8 +22,8 @@ var statsRoutes = []Route{
 		boolArg("include_mem", "false: without the figures of the memory")).replies(statsReply{}).lenient().local(),
 }
 
-// statsReply is GET /stats?format=json. Its keys are those of a stock nsqd, in their order and with their types; new
-// keys stand behind them.
+// statsReply is GET /stats?format=json. Its keys are those of a stock nsqd, in the same order and with the same types;
+// new keys follow them.
 type statsReply struct {
 	Version   string            `json:"version"`
 	Health    string            `json:"health"`
@@ -94,7 +94,7 @@ func normal(topics []api.TopicStats, clients, unknown bool) []api.TopicStats {
 }
 
 // text returns the lines of a stock nsqd, for scripts that parse them. Texts that clients choose are escaped: a
-// terminal shows them, and they must not pass for a line of the broker.
+// terminal shows them, and they must not look like a line from the broker.
 func (s *statsReply) text() string {
 	w := &strings.Builder{}
 	fmt.Fprintf(w, "nsqd v%s (built w/%s)\n", s.Version, runtime.Version())

@@ -80,7 +80,7 @@ func argsOptions[T any](rows []option.Row[T]) (list []Argument) {
 	return list
 }
 
-// topicOptions reads the options of a topic. An empty argument is a missing one.
+// topicOptions reads the options of a topic. An empty argument counts as missing.
 func (q *request) topicOptions() (values option.Change[option.Topic]) {
 	for i := range option.Topics {
 		r := &option.Topics[i]
@@ -131,7 +131,7 @@ func (a *endpoints) setTopic(q *request) (any, error) {
 	return a.settings(q.topic()), nil
 }
 
-// acceptOfNSQ is in the Accept header of the requests of NSQ's own tools. nsqadmin carries an operation out by a
+// acceptOfNSQ is in the Accept header of the requests of NSQ's own tools. nsqadmin carries out an operation by a
 // request to every broker that has the topic.
 const acceptOfNSQ = "application/vnd.nsq"
 

@@ -92,7 +92,7 @@ func inTime(e endpoint) endpoint {
 	}
 }
 
-// NewToken is the answer of /v1/user/create and /v1/user/rotate. The token is shown once.
+// NewToken is the answer of /v1/user/create and /v1/user/rotate. The token is shown only once.
 type NewToken struct {
 	Name  string `json:"name"`
 	Token string `json:"token,omitempty"`
@@ -115,7 +115,7 @@ func (a *endpoints) administered() bool {
 // mayBegin reports whether the request has the secret with which the first administrator is created without a right.
 func (a *endpoints) mayBegin(r *http.Request) bool { return a.b.Users.Begins(bearer(r)) }
 
-// needsFirst refuses to create the first administrator without the secret, and says which file has it.
+// needsFirst refuses to create the first administrator without the secret, and names the file that contains it.
 func (a *endpoints) needsFirst() error {
 	return &failure{status: http.StatusForbidden, message: "FIRST_ADMINISTRATOR_NEEDS_SECRET", file: a.b.Users.FirstFile()}
 }
@@ -140,7 +140,7 @@ func (a *endpoints) setQuota(q *request, c access.QuotaChange) (any, error) {
 	return nil, a.b.Users.SetQuota(q.Context(), q.text("name"), c)
 }
 
-// quota reads a number of a quota; nil: it is missing.
+// quota reads a number of a quota; nil: the argument is missing.
 func (q *request) quota(name string) *int {
 	if q.text(name) == "" {
 		return nil

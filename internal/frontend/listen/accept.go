@@ -57,8 +57,8 @@ func (s *Server) serveTCP(ctx context.Context, conn net.Conn) {
 }
 
 // refuseTCP tells a client why it is refused, on its own goroutine: the client may have sent bytes, and an immediate
-// close would reset the connection before it has read the reason. While too many are refused at the same time, the
-// connection is closed without a reason.
+// close would reset the connection before it has read the reason. While too many clients are being refused at the same
+// time, the connection is closed without a reason.
 func (s *Server) refuseTCP(ctx context.Context, conn net.Conn, v verdict) {
 	why := "this broker has as many clients as it may; try another one"
 	limit := s.tcpSeats.max

@@ -20,7 +20,7 @@ const (
 // without a login.
 const anonymousShare = 10
 
-// seats counts the open connections of one kind, in total and of each address. A connection above a limit is refused
+// seats counts the open connections of one kind, in total and per address. A connection above a limit is refused
 // instead of waiting: its client can connect to another broker.
 //
 // Where clients log in, a connection occupies one of a few waiting seats until its login. It is closed when the waiting
@@ -70,12 +70,12 @@ func (s *seats) take(conn net.Conn) (*seat, verdict) {
 	return t, v
 }
 
-// seat counts a connection. out is the connection that is closed for it; nil: none. few: the waiting connections are
-// limited.
+// seat counts a connection. out is the connection to close in exchange; nil: none. few: the number of waiting
+// connections is limited.
 func (s *seats) seat(t *seat, waits, few bool) (out *seat, v verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if waits { // first: the newcomer counts for its network
+	if waits { // first, because the newcomer counts for its network
 		t.waits = s.strangers.Add(t.from, t)
 	}
 	var goes *limits.Member[*seat]

@@ -18,8 +18,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// Limits of an HTTP client, in addition to Options and bodyTimeout. NSQ has none; without them a client that sends half a
-// request would occupy a connection for ever.
+// Limits of an HTTP client, in addition to Options and bodyTimeout. NSQ has none; without them a client that sends half
+// a request would occupy a connection forever.
 const (
 	defaultLoginTimeout = 10 * time.Second
 	idleTimeout         = 2 * time.Minute
@@ -74,7 +74,7 @@ type tcpHandler interface {
 	Serve(ctx context.Context, conn net.Conn)
 	// Refuse sends one client the reason why it is not served, and closes conn.
 	Refuse(ctx context.Context, conn net.Conn, why string)
-	// Stop ends all connections in order; it returns at the end of ctx at the latest.
+	// Stop ends all connections in order; it returns when ctx ends at the latest.
 	Stop(ctx context.Context)
 }
 
@@ -195,7 +195,7 @@ func (s *Server) Stop(ctx context.Context) {
 	for _, server := range s.httpServers {
 		orderly.Go(func() {
 			if server.Shutdown(ctx) != nil {
-				_ = server.Close() // cuts off the remaining requests
+				_ = server.Close() // aborts the remaining requests
 			}
 		})
 	}

@@ -10,23 +10,23 @@ import (
 )
 
 // bodyTimeout is how long a client may be silent within a body, or not read its answer. It limits the silence and not
-// the whole request: a large body over a slow line takes long.
+// the whole request: a large body over a slow line takes a long time.
 const bodyTimeout = 30 * time.Second
 
-// minBodyRate is the least average rate of a small body in bytes per second, after the first four bodyTimeouts: a
-// client that sends a byte now and then would otherwise occupy its connection for weeks. A large body, for which memory
-// is reserved, has the pace of package limits.
+// minBodyRate is the lowest permitted average rate of a small body in bytes per second, after the first four
+// bodyTimeouts. Otherwise a client that sends a byte occasionally would occupy its connection for weeks. For a large
+// body, for which memory is reserved, package limits defines the rate.
 const minBodyRate = 1 << 10
 
 // limitSilence ends requests whose bodies or answers make no progress. Otherwise a client that stops within a body, or
-// disappears without closing, would occupy its connection for ever.
+// disappears without closing, would occupy its connection forever.
 func limitSilence(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn := http.NewResponseController(w)
 		if r.Body != http.NoBody {
 			b := &timedBody{ReadCloser: r.Body, conn: conn, began: time.Now(), large: r.ContentLength < 0 || r.ContentLength > limits.Free}
-			b.extend()                     // also for the part of the body that the handler does not read
-			r = r.WithContext(r.Context()) // the server compares its own body to see whether the rest is too long to read
+			b.extend()                     // also covers the part of the body that the handler does not read
+			r = r.WithContext(r.Context()) // the server needs its own body to decide whether the rest is too long to read
 			r.Body = b
 		}
 		_ = conn.SetWriteDeadline(time.Time{}) // clears the deadline of the previous request
@@ -41,7 +41,7 @@ type timedAnswer struct {
 	conn *http.ResponseController
 }
 
-func (a *timedAnswer) extend() { _ = a.conn.SetWriteDeadline(time.Now().Add(bodyTimeout)) } // an error means closed: the next write fails too
+func (a *timedAnswer) extend() { _ = a.conn.SetWriteDeadline(time.Now().Add(bodyTimeout)) } // an error means that the connection is closed: the next write also fails
 
 // answerPiece is the number of bytes that bodyTimeout applies to: a handler may write megabytes in one call.
 const answerPiece = 4 << 10
@@ -62,7 +62,7 @@ func (a *timedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 type timedBody struct {
 	io.ReadCloser
 	conn  *http.ResponseController
-	began time.Time // of the request, or with large of the first read
+	began time.Time // start of the request or, if large, of the first read
 	read  int64
 	large bool // it has reserved memory
 	paced bool // it is large, and being read
@@ -77,11 +77,11 @@ func (b *timedBody) extend() {
 	if latest.Before(deadline) {
 		deadline = latest
 	}
-	_ = b.conn.SetReadDeadline(deadline) // an error means closed: the next read fails too
+	_ = b.conn.SetReadDeadline(deadline) // an error means that the connection is closed: the next read also fails
 }
 
-// Read clears the deadline at the end of the body: from there on the server watches the connection for the client's
-// close, and would take an expired deadline for one.
+// Read clears the deadline at the end of the body: after that the server watches the connection for the client's close,
+// and would mistake an expired deadline for a close.
 func (b *timedBody) Read(p []byte) (int, error) {
 	if b.large && !b.paced { // the handler may have waited before
 		b.began, b.paced = time.Now(), true

@@ -32,7 +32,7 @@ type guest struct {
 	seats *httpSeats
 	seat  *seat
 	above verdict       // not admitted: it has a spare seat
-	place *list.Element // of a spare seat; nil = it was displaced
+	place *list.Element // list entry of the spare seat; nil = the guest was displaced
 	once  sync.Once
 }
 
@@ -49,7 +49,7 @@ func (h *httpSeats) welcome(conn net.Conn) net.Conn {
 	}
 	_ = conn.SetDeadline(time.Now().Add(spareTime)) // a closed socket fails at the read
 	if out := h.takeSpare(g); out != nil {
-		_ = out.Conn.Close() // the server notices, and closes its end
+		_ = out.Conn.Close() // the server detects that and closes its end
 	}
 	return g
 }
@@ -83,8 +83,8 @@ func (g *guest) Close() error {
 	return g.Conn.Close()
 }
 
-// SetDeadline, SetReadDeadline and SetWriteDeadline have no effect on a spare seat: its time is limited from the start. Only a
-// deadline long past, with which net/http interrupts a read, is set.
+// SetDeadline, SetReadDeadline and SetWriteDeadline have no effect on a spare seat: its time is limited from the start.
+// The only deadline that is set is one long past, with which net/http interrupts a read.
 func (g *guest) SetDeadline(t time.Time) error { return g.unlessSpare(g.Conn.SetDeadline, t) }
 
 func (g *guest) SetWriteDeadline(t time.Time) error { return g.unlessSpare(g.Conn.SetWriteDeadline, t) }
@@ -163,6 +163,6 @@ func refuseGuests(h http.Handler) http.Handler {
 		w.Header().Set("X-NSQ-Content-Type", "nsq; version=1.0")
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = w.Write([]byte(`{"message":"` + message + `","detail":"` + detail + `"}`)) // the client may have left
+		_, _ = w.Write([]byte(`{"message":"` + message + `","detail":"` + detail + `"}`)) // the client may have disconnected
 	})
 }

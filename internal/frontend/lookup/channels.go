@@ -24,7 +24,7 @@ const (
 	maxChannels = 256
 )
 
-// Channels queries every daemon over HTTP for the channels of a topic, which must exist before the first message of a
+// Channels queries every daemon over HTTP for the channels of a topic. They must exist before the first message of a
 // new topic. It returns the sorted channels of all answers, even if some daemons did not answer: only valid names, and
 // at most maxChannels. It follows no redirect: a daemon could direct the broker's requests to another service.
 func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error) {

@@ -20,7 +20,7 @@ const (
 	maxRetry        = 15 * time.Second
 )
 
-// peer is the connection to one nsqlookupd. All but the last group of fields belongs to its goroutine.
+// peer is the connection to one nsqlookupd. All fields except the last group belong to its goroutine.
 type peer struct {
 	opts       Options
 	address    string

@@ -65,7 +65,7 @@ func New(o Options, addresses []string) *Registrar {
 // MaxAddresses bounds the daemons: each has a connection and a goroutine.
 const MaxAddresses = 32
 
-// ErrInvalid means that the addresses of daemons are too many, or one of them is not an address.
+// ErrInvalid means that there are too many daemon addresses, or that one of them is not an address.
 var ErrInvalid = errors.New("lookup: invalid addresses of nsqlookupds")
 
 // Validate checks addresses before SetAddresses: at most MaxAddresses, each host:port.
@@ -100,8 +100,8 @@ func validEndpoint(host string, port int) bool {
 // maxHost is the length of the longest DNS name.
 const maxHost = 253
 
-// SetAddresses replaces the daemons. It closes the connections to those that are not named, which removes this broker's
-// registrations there.
+// SetAddresses replaces the daemons. It closes the connections to daemons that are not listed, which removes this
+// broker's registrations there.
 func (r *Registrar) SetAddresses(addresses []string) {
 	configured := map[string]bool{}
 	r.mu.Lock()

@@ -9,7 +9,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// about describes a client for /stats, but for its counters. It is immutable; the reader publishes a new one for each change.
+// about describes a client for /stats, without its counters. It is immutable; the reader publishes a new one for each
+// change.
 type about struct {
 	api.ClientStats
 	tlsState tls.ConnectionState

@@ -49,8 +49,8 @@ func (c *conn) auth(ctx context.Context, verb string) error {
 // errNoAuthService ends the connection of a client whose rights cannot be determined.
 var errNoAuthService = fatal(codeAuthFailed, "AUTH failed: the authorization service gives no usable answer, try again")
 
-// login returns the session of a secret. A broker may require some secret from clients that have rights without one:
-// they send a word for what they are.
+// login returns the session of a secret. Clients that have rights without a secret may send any word as secret, because
+// some clients are configured to send one.
 func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error) {
 	const certificate = "certificate"
 	before := c.session.Load()
@@ -90,13 +90,13 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	return c.respond(ctx, reply)
 }
 
-// begin takes the identity that the client has without a secret: at the start, and after it has shown a certificate.
+// begin sets the identity that the client has without a secret: at the start, and after it has presented a certificate.
 func (c *conn) begin() {
 	c.session.Store(c.h.backend.Guard.Begin(c.credentials()))
 	c.setShare()
 }
 
-// beginAgain takes the identity of a client that connected before the users were known.
+// beginAgain sets the identity of a client that connected before the users were read.
 func (c *conn) beginAgain() {
 	if !c.session.Load().Early() {
 		return
@@ -115,7 +115,7 @@ func (c *conn) credentials() guard.Credentials {
 	return r
 }
 
-// authorize checks that the client may run a command. An empty channel means publishing. While the users are unknown,
+// authorize checks that the client may run a command. An empty channel means publishing. Before the users are read,
 // nothing is allowed: the command is read to its end and answered with "not ready".
 func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error {
 	c.unjudged, c.verb = nil, verb
@@ -143,7 +143,7 @@ func need(topic, channel string) guard.Need {
 }
 
 // authorizeReserved checks a put with a header that requires the right to administer the topic (api.TakesAdminister).
-// The put of a client that could not be judged is refused for that reason.
+// If the client's rights could not be determined, the put is refused for that reason.
 func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 	if c.unjudged != nil {
 		return nil
@@ -160,7 +160,7 @@ func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, name, c.topic)
 }
 
-// requester describes the client where one of its commands creates something. The reader calls it.
+// requester describes the client for commands that create something. The reader calls it.
 func (c *conn) requester() api.Requester { return c.session.Load().Requester(c.verb) }
 
 // recheckEvery is the interval of the checks when the users do not change: an answer of an auth service expires.
@@ -204,7 +204,7 @@ func (h *Handler) recheckAll(ctx context.Context) {
 	}
 }
 
-// revoke ends the connection of a client that has lost its right. Any goroutine.
+// revoke ends the connection of a client that has lost its right. Any goroutine may call it.
 func (c *conn) revoke() {
 	c.revoked.Store(true)
 	c.ready.Store(0)

@@ -14,8 +14,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 )
 
-// The compressors are for connections that are idle most of the time. A connection whose output is flushed and parked holds
-// no memory of a compressor. One that finds no memory for it (package limits) continues: its stream is valid, and larger.
+// The compressors are for connections that are idle most of the time. A connection whose output is flushed and parked
+// holds no memory of a compressor. If there is no memory for a compressor (package limits), the stream stays valid but
+// becomes larger.
 
 // The framed snappy format: chunks of a type, a length of 3 bytes and a checksum.
 const (
@@ -27,8 +28,8 @@ const (
 	chunkPlain      = 0x01
 )
 
-// snappyWriter compresses each write by itself, so that it uses no memory between writes, unlike the library's writer:
-// output.buf gathers small writes before it.
+// snappyWriter compresses each write separately. Unlike the library's writer it uses no memory between writes, because
+// output.buf already gathers small writes.
 type snappyWriter struct {
 	to      io.Writer
 	started bool
@@ -80,13 +81,13 @@ func snappyChunk(b, block []byte) []byte {
 // Flush does nothing: every write is complete.
 func (w *snappyWriter) Flush() error { return nil }
 
-// deflateWriter has a compressor only while the client is busy. Between two flushes the stream stands at the boundary of a
-// block and of a byte, so that another compressor can continue it: it refers to nothing that was sent before.
+// deflateWriter has a compressor only while the client is busy. After a flush the stream is at the boundary of a block
+// and of a byte. So another compressor can continue it, because it refers to nothing that was sent before.
 type deflateWriter struct {
 	to    io.Writer
 	level int
-	share *atomic.Pointer[limits.Share] // of the client: the current one pays for the next compressor
-	paid  limits.Share                  // that the memory of z is reserved of
+	share *atomic.Pointer[limits.Share] // the client's current share, which pays for the next compressor
+	paid  limits.Share                  // the share in which the memory of z is reserved
 	z     *flate.Writer                 // nil = parked
 }
 
@@ -135,15 +136,15 @@ func (w *deflateWriter) park() {
 const (
 	// freeExpansion is the number of bytes to which any client's input may expand.
 	freeExpansion = 1 << 20
-	// strangersRatio is how many further bytes each compressed byte may expand to until one of the client's commands has
-	// been allowed.
+	// strangersRatio is how many further bytes each compressed byte may expand to before any of the client's commands
+	// has been allowed.
 	strangersRatio = 16
 	// maxRatio is how many further bytes each compressed byte may expand to afterwards, over the whole connection. For
 	// text it is 5 to 30. A byte of deflate may become a thousand, and all of them would be stored.
 	maxRatio = 64
 )
 
-// tooMuch is the error of input that becomes too large. In and Out are the bytes of the connection so far.
+// tooMuch is the error for input that expands too much. In and Out are the bytes of the connection so far.
 type tooMuch struct{ In, Out int64 }
 
 func (e *tooMuch) Error() string {
@@ -162,7 +163,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// expansion bounds what compressed input of a client becomes when it is decompressed. One goroutine uses it.
+// expansion bounds the size of a client's input after decompression. One goroutine uses it.
 type expansion struct {
 	from       io.Reader // the decompressor
 	compressed *counted  // its source

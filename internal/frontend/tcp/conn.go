@@ -39,23 +39,23 @@ type conn struct {
 	armed       time.Time // time of the last change of the read deadline
 	start       started
 	params      [][]byte    // of the current command
-	topic       string      // of the last put: saves an allocation per put
+	topic       string      // topic of the last put: saves an allocation per put
 	partition   int         // of the current put; -1 = any
 	admitted    string      // topic of the last admitted put: that topic exists
 	scratch     []byte      // see scratchOf
 	reserved    reservation // memory of the current put
 	pace        pace        // of its body
-	bomb        *tooMuch    // why the input has ended; nil: it has not, or for another reason
+	bomb        *tooMuch    // set if the input ended because it expanded too much
 	identified  bool
 	authed      bool   // AUTH was answered
-	verb        string // of the last command that was authorized, for the audit
+	verb        string // verb of the last authorized command, for the audit
 	vouched     bool   // a command of the client was allowed; see expansion
-	unjudged    error  // why the current command could not be judged; nil = it is allowed
+	unjudged    error  // why the rights for the current command could not be determined; nil = it is allowed
 	unsignalled bool   // credit was given since the last wake-up of the writer
 	settled     bool   // the client has logged in or needs no login, see armLogin
 	seat        api.Seat
-	unseated    error // there is no seat for the client unless it logs in; nil: there is one, see takeSeat
-	known       bool  // the client has taken a seat: it has lines in the log
+	unseated    error // why the client has no seat unless it logs in; nil: it has one, see takeSeat
+	known       bool  // the client has taken a seat, so it is logged
 	late        bool  // the read deadline is the end of the login time
 	heartbeats  bool  // the last command was the answer to a heartbeat
 	sub         api.Subscription
@@ -67,7 +67,7 @@ type conn struct {
 	state    atomic.Int32
 	ready    atomic.Int64
 	starved  atomic.Bool // the writer is waiting for credit
-	settings chan tuning // capacity 1: of the first IDENTIFY, for the writer
+	settings chan tuning // capacity 1: the settings of the first IDENTIFY, for the writer
 	stopping atomic.Bool // set by Stop
 	revoked  atomic.Bool // set by Recheck: the client has lost its right
 	// dismissed: the writer has ended the connection; the client may still be sending.
@@ -81,7 +81,7 @@ type conn struct {
 
 	// The reader and /stats share these.
 	since     time.Time    // never changes
-	active    atomic.Int64 // when the reader last handled a command that was no answer to a heartbeat, unix ns
+	active    atomic.Int64 // when the reader last handled a command other than the answer to a heartbeat, unix ns
 	user      string       // counted in Handler.mu.users, which guards it; "" = none
 	about     atomic.Pointer[about]
 	published atomic.Pointer[pubCount]
@@ -158,10 +158,10 @@ func (c *conn) serve(server context.Context) {
 	<-written
 	c.fifo.close()
 	c.out.park()
-	switch { // before linger: other consumers can have its messages at once
+	switch { // before linger, so that other consumers get its messages at once
 	case c.sub == nil:
 	case c.stopping.Load() || server.Err() != nil:
-		c.sub.Withdraw() // the broker stops, so their attempts do not count
+		c.sub.Withdraw() // the broker is stopping, so these attempts do not count
 	default:
 		c.sub.Close(c.h.opts.RequeueOnDisconnect)
 	}
@@ -280,7 +280,7 @@ func linger(raw net.Conn) {
 	_, _ = io.Copy(io.Discard, raw) // ends with the client or the deadline
 }
 
-// respond queues an answer that needs no put.
+// respond queues an answer that does not depend on a put.
 func (c *conn) respond(ctx context.Context, text []byte) error {
 	return c.fifo.add(ctx, answer{text: text})
 }
@@ -308,8 +308,8 @@ func (c *conn) command(ctx context.Context) error {
 	return fatal(codeInvalid, "invalid command %s", verb)
 }
 
-// command is one command of the protocol, with the right that it requires. FIN, REQ, TOUCH, RDY and CLS require none: they
-// work on a subscription that was allowed. docs/reference/rights.md follows from the table.
+// command is one command of the protocol, with the right that it requires. FIN, REQ, TOUCH, RDY and CLS require none:
+// they work on a subscription that was allowed. docs/reference/rights.md is generated from the table.
 type command struct {
 	Name  string
 	Right access.Right

@@ -95,7 +95,7 @@ func (c *conn) subscribeAdvanced(ctx context.Context, verb string) error {
 		r.From, r.Reposition = from, true
 		params = params[:n-1]
 	}
-	if len(params) > 1 { // an invalid start, or a parameter behind it
+	if len(params) > 1 { // an invalid start, or a parameter after it
 		return fatal(codeInvalid, "%s consume start %q is not valid", verb, params[1])
 	}
 	return c.attachPositioned(ctx, verb, r, params)
@@ -115,7 +115,8 @@ func (c *conn) attachPositioned(ctx context.Context, verb string, r api.Subscrib
 	return c.attach(ctx, verb, r)
 }
 
-// lastSecond is the end of the year 9999, in seconds: the current time in milliseconds is beyond it.
+// lastSecond is the end of the year 9999 in seconds. The current time in milliseconds exceeds it, so a wrong unit is
+// detected.
 const lastSecond = 253_402_300_799
 
 // consumeStart converts the fork's type:value into api.SubscribeRequest.From.
@@ -137,10 +138,10 @@ func consumeStart(verb, text string) (string, error) {
 	return "", fatal(codeInvalid, "%s consume start %q is not valid", verb, text)
 }
 
-// extFilter is the filter that a client of the replicated fork requests in IDENTIFY. There it is a setting of the
-// consumer, and the messages that no consumer of a channel takes stay. Here it is a setting of the channel, so that
+// extFilter is the filter that a client of the replicated fork requests in IDENTIFY. In the fork it is a setting of the
+// consumer, and messages that no consumer of a channel accepts stay. Here it is a setting of the channel, so that
 // consumers of one channel do not finish each other's messages. A client may subscribe to a channel that has the filter
-// it requests; any other SUB is refused, and the connection stays.
+// it requests; any other SUB is refused, and the connection stays open.
 type extFilter struct {
 	Type    int    `json:"type"`
 	Inverse bool   `json:"inverse"`
@@ -155,7 +156,8 @@ const (
 	extFilterGlob   = 3
 )
 
-// filter returns the requested filter as a channel's policy has it; "": none. refused says why no channel can have it.
+// filter returns the requested filter in the form of a channel's policy; "": none. refused is the reason why no channel
+// can have it.
 func (id *identity) filter() (text, refused string) {
 	f := &id.ExtFilter
 	switch {
@@ -193,7 +195,7 @@ type item struct {
 	trace *trace // nil = the answer is only OK
 	// reserved is a name in the header that requires the right to administer the topic; "" = none.
 	reserved string
-	seq      uint64 // the number that the producer gave the message
+	seq      uint64 // the number that the producer assigned to the message
 	numbered bool   // it gave one
 }
 
@@ -260,7 +262,7 @@ func mpubExtended(form form) func(c *conn, ctx context.Context, verb string) err
 			case !bytes.Equal(x.key, first.key):
 				return fatal(codeInvalidHeader, "%s messages of one put must have the same %s", verb, headerKey)
 			}
-			if x.Identity != (queue.Identity{}) && x.key == nil { // published again alone, it would go to another partition
+			if x.Identity != (queue.Identity{}) && x.key == nil { // if it were published again alone, it would go to another partition
 				return fatal(codeInvalidHeader, "%s messages with %s or %s require a %s in a put of several", verb, queue.HeaderID, queue.HeaderSequence, headerKey)
 			}
 			sum.size += len(x.Body)
@@ -286,7 +288,7 @@ func partitionOf(verb string, param []byte) (int, error) {
 	if string(param) == "-1" {
 		return -1, nil
 	}
-	n, err := strconv.ParseUint(string(param), 10, 10) // unlike decimal: an empty string is refused
+	n, err := strconv.ParseUint(string(param), 10, 10) // unlike decimal, it refuses an empty string
 	if err != nil {
 		return 0, fatal(codeBadPartition, "%s partition %q is not valid", verb, param)
 	}
@@ -300,7 +302,8 @@ func (c *conn) readPartition(verb string) (err error) {
 	return err
 }
 
-// partitionAt returns the partition in a parameter, or -1. Stock clients send no such parameter, and stock NSQ ignores any.
+// partitionAt returns the partition in a parameter, or -1. Stock clients send no such parameter, and stock NSQ ignores
+// it.
 func (c *conn) partitionAt(i int) int {
 	if len(c.params) > i {
 		if n, err := strconv.ParseUint(string(c.params[i]), 10, 10); err == nil {

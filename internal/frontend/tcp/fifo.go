@@ -10,7 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// fifo has the answers of one connection in the order of its commands. The reader appends, the Publisher sets the
+// fifo holds the answers of one connection in the order of its commands. The reader appends, the Publisher sets the
 // results of puts in any order, and the writer takes complete answers from the front.
 type fifo struct {
 	maxAnswers, maxBytes int
@@ -25,7 +25,7 @@ type fifo struct {
 		slots   []*slot // slots[head:] are pending, oldest first
 		head    int
 		answers int // of the pending slots
-		bytes   int // of the puts among the pending slots
+		bytes   int // total size of the puts among the pending slots
 		memory  limits.Tally
 		closed  bool
 		free    []*slot
@@ -35,7 +35,7 @@ type fifo struct {
 // maxFreeSlots bounds the slots that a connection keeps for re-use.
 const maxFreeSlots = 256
 
-// slot is the place of one command's answer. It is the Answerer of a put.
+// slot holds one command's answer. It is the Answerer of a put.
 type slot struct {
 	fifo     *fifo
 	done     bool // under fifo.mu
@@ -53,9 +53,9 @@ type answer struct {
 	fate  api.PutResult    // of a put
 	trace *trace           // with put: the answer includes the position
 	count int              // number of frames: gathered puts are answered one by one
-	last  bool             // the connection ends behind it
+	last  bool             // the connection ends after it
 	half  bool             // with last: the client may still be sending
-	start api.Subscription // its messages are delivered from here on
+	start api.Subscription // its messages are delivered after this answer
 }
 
 func newFifo(maxAnswers, maxBytes int, owed *concurrency.InFlight, answerDirect func() bool) *fifo {
@@ -117,7 +117,7 @@ func (f *fifo) drained(ctx context.Context) error {
 	return f.waitFor(ctx, func() bool { return f.mu.answers == 0 })
 }
 
-// takeLocked counts the memory of an answer if there is room for it. There is always room for one.
+// takeLocked counts the memory of an answer if there is room for it. There is always room for a single answer.
 func (f *fifo) takeLocked(cost int) bool {
 	if f.mu.answers == 0 {
 		if f.share != nil { // later answers count against the current share of the client
@@ -147,7 +147,7 @@ func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 	}
 }
 
-// close releases the memory when the connection has ended; that of an unanswered put is released by its answer.
+// close releases the memory when the connection has ended; the memory of an unanswered put is released by its answer.
 func (f *fifo) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,7 +164,7 @@ func (f *fifo) freeMemoryLocked(s *slot) {
 	s.reserved.release()
 }
 
-// take appends the complete answers at the front to dst, most of them at most.
+// take appends the complete answers at the front to dst, at most `most` of them.
 func (f *fifo) take(dst []answer, most int) []answer {
 	f.mu.Lock()
 	defer f.mu.Unlock()

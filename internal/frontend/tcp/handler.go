@@ -45,7 +45,7 @@ type Options struct {
 	// MaxPerUser bounds the connections of one user. 0: no limit.
 	MaxPerUser int
 
-	// A connection with more unanswered puts or bytes is not read until some of them are answered.
+	// A connection with more unanswered puts or bytes than this is not read until some of them are answered.
 	MaxPendingAnswers int
 	MaxPendingBytes   int
 }
@@ -59,15 +59,15 @@ func DefaultOptions() Options {
 	}
 }
 
-// Backend is the broker as the protocol needs it.
+// Backend is the part of the broker that the protocol uses.
 type Backend struct {
 	Publisher   api.Publisher
 	Subscribers api.Subscribers
 	Guard       *guard.Guard      // nil = every client may do everything
 	Metrics     *metrics.Recorder // nil = nothing is recorded
 	Memory      *limits.Budget    // that clients share; nil = no limit
-	// Await waits until the broker serves, at most as long as a put that arrived at this time is held, and reports
-	// whether it serves. Once true it stays true. nil = the broker serves.
+	// Await waits until the broker serves, for at most as long as a put that arrived at the given time would be held,
+	// and reports whether it serves. Once true it stays true. nil = the broker serves.
 	Await func(ctx context.Context, arrived time.Time) bool
 	Log   logrus.FieldLogger // nil = nothing is logged
 }
@@ -196,7 +196,7 @@ func (h *Handler) Connections() int {
 	return len(h.mu.conns)
 }
 
-// Clients counts the clients: those that have subscribed, of the others those that have published, and the rest.
+// Clients counts the clients: those that have subscribed, those that have only published, and the rest.
 func (h *Handler) Clients() (consumers, producers, idle int) {
 	for _, c := range h.snapshot() {
 		switch {

@@ -16,7 +16,7 @@ import (
 const (
 	headerKey   = queue.HeaderKey
 	headerTrace = queue.HeaderTrace // a decimal
-	headerEpoch = "##epoch"         // reserved to the broker, see withField
+	headerEpoch = "##epoch"         // reserved for the broker, see withField
 	headerOnly  = "##only_channel"  // the only channel that receives the message
 )
 
@@ -64,7 +64,7 @@ func anyHeader(verb string, b []byte) (h header, err error) {
 		if err := api.CheckHeaderName(name); err != nil {
 			return h, fatal(codeInvalidHeader, "%s %s", verb, err)
 		}
-		if api.TakesAdminister(name) && (h.reserved == "" || name < h.reserved) { // of several always the same one
+		if api.TakesAdminister(name) && (h.reserved == "" || name < h.reserved) { // if there are several, the result does not depend on their order
 			h.reserved = name
 		}
 	}
@@ -84,8 +84,8 @@ func anyHeader(verb string, b []byte) (h header, err error) {
 	return h, nil
 }
 
-// readNamed checks the fields that the broker interprets. An unreadable one would otherwise be ignored, and the answer
-// would be OK.
+// readNamed checks the fields that the broker interprets. Otherwise an unreadable field would be ignored, and the
+// answer would be OK.
 func (h *header) readNamed(verb string, fields map[string]any) error {
 	for _, name := range []string{headerKey, headerOnly, queue.HeaderID} {
 		given, there := fields[name]
@@ -130,7 +130,7 @@ func (h *header) readSequence(verb string, fields map[string]any) error {
 }
 
 // flatHeader reads a header in its usual form without encoding/json, which costs more than the rest of the command. ok
-// is false for any other header, and anyHeader decides.
+// is false for any other header, which anyHeader then reads.
 func flatHeader(b []byte) (h header, ok bool) {
 	s := scanner{rest: b}
 	if !s.next('{') {
@@ -162,7 +162,7 @@ func flatHeader(b []byte) (h header, ok bool) {
 
 var reservedHeaders = []byte(api.ReservedHeaders)
 
-// takeText takes a string with a reserved name. Of two with one name the later counts, as in encoding/json.
+// takeText stores a string with a reserved name. If a name occurs twice, the later value counts, as in encoding/json.
 func (h *header) takeText(name, value []byte) bool {
 	switch string(name) {
 	case headerKey:
@@ -196,7 +196,7 @@ func (h *header) takeInteger(name []byte, n uint64) bool {
 }
 
 // scanner reads the usual form of JSON objects without encoding/json: ASCII names without escapes, strings without
-// escapes, and integers of at most 15 digits. It refuses nothing: its caller asks encoding/json about any other form.
+// escapes, and integers of at most 15 digits. It refuses nothing: its caller passes any other form to encoding/json.
 type scanner struct{ rest []byte }
 
 func (s *scanner) space() { s.rest = s.rest[firstByte(s.rest):] }
@@ -211,7 +211,7 @@ func (s *scanner) next(c byte) bool {
 	return true
 }
 
-// text consumes a string behind its opening quote.
+// text consumes a string after its opening quote.
 func (s *scanner) text() (text []byte, ascii, ok bool) {
 	all := byte(0)
 	for i, c := range s.rest {
@@ -249,8 +249,8 @@ func firstByte(b []byte) int {
 	return i
 }
 
-// name takes the producer_id of an IDENTIFY. A later IDENTIFY without one leaves it. Together with ##seq it stands for
-// an id (docs/adr/0014).
+// name sets the producer_id from an IDENTIFY. A later IDENTIFY without one does not change it. Together with ##seq it
+// is equivalent to an id (docs/adr/0014).
 func (c *conn) name(id *identity) error {
 	if id.ProducerID == "" {
 		return nil

@@ -119,7 +119,7 @@ func (c *conn) readBody(verb string) ([]byte, error) {
 	case size <= 0:
 		return nil, fatal(codeBadBody, "%s invalid body size %d", verb, size)
 	}
-	var body []byte // grows with what has arrived: an announced length costs nothing
+	var body []byte // grows only with the bytes that have arrived, so an announced length costs nothing
 	for len(body) < int(size) {
 		piece := min(int(size)-len(body), max(loginPiece, len(body)))
 		body = slices.Grow(body, piece)

@@ -36,7 +36,7 @@ func newInput(src io.Reader) *input {
 
 func (in *input) reset(src io.Reader) { in.src, in.r, in.w = src, 0, 0 }
 
-// buffered returns the bytes that are received and not consumed.
+// buffered returns the bytes that have been received but not consumed.
 func (in *input) buffered() []byte { return in.buf[in.r:in.w] }
 
 func (in *input) discard(n int) { in.r += n }
@@ -137,7 +137,7 @@ func (in *input) skip(n int64) error {
 	return nil
 }
 
-// decimal reads [0-9]*. As in stock NSQ the empty string is 0. A number beyond 64 bits is the largest one, so that
+// decimal reads [0-9]*. As in stock NSQ the empty string is 0. A number beyond 64 bits becomes the largest one, so that
 // every limit applies; stock NSQ wraps, which makes 2^64 milliseconds 0.
 func decimal(b []byte) (n uint64, ok bool) {
 	for _, d := range b {
@@ -153,7 +153,7 @@ func decimal(b []byte) (n uint64, ok bool) {
 	return n, true
 }
 
-// maxParams is more than any command has. The rest of a line stays in the last parameter: a line of spaces would
+// maxParams is more than any command takes. The rest of a line stays in the last parameter: a line of spaces would
 // otherwise cost 24 bytes for each of them, for the lifetime of the connection.
 const maxParams = 16
 

@@ -11,14 +11,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// Limits of what a stranger may send.
+// Limits for the input of a client before its login.
 const (
 	// maxLoginBody is the largest body of IDENTIFY and AUTH.
 	maxLoginBody = 64 << 10
-	// loginPiece is how much memory a body of IDENTIFY or AUTH has before its bytes are there.
+	// loginPiece is how much memory is allocated for a body of IDENTIFY or AUTH before its bytes arrive.
 	loginPiece = 4 << 10
 	// maxName is the longest name that a client gives itself (client_id, hostname, user_agent, region, zone), in bytes;
-	// the rest is cut off. Stock clients stay far below.
+	// the rest is cut off. The names of stock clients are far shorter.
 	maxName = 256
 )
 
@@ -31,16 +31,16 @@ func shortened(name string) string {
 }
 
 // armLogin sets the read deadline of a client that has no rights yet, and returns false for all other clients. The
-// deadline counts from the start of the connection, or from the moment when the users are known; no command extends it.
-// A client that has had rights once has no such deadline: its commands are judged one by one.
+// deadline counts from the start of the connection, or from the moment when the users have been read; no command
+// extends it. A client that has ever had rights has no such deadline; each of its commands is checked separately.
 func (c *conn) armLogin() bool {
 	g := c.h.backend.Guard
-	if c.settled || g.Ready() != nil { // else judged when the users are known
+	if c.settled || g.Ready() != nil { // otherwise checked again once the users have been read
 		return false
 	}
 	c.beginAgain()
 	from := c.since
-	if c.start.known.After(from) { // it could not log in before
+	if c.start.known.After(from) { // the client could not log in earlier
 		from = c.start.known
 	}
 	if session := c.session.Load(); (!g.Enforced() || session.LoggedIn() || session.Permissions() > 0) && c.takeSeat() {
@@ -52,9 +52,9 @@ func (c *conn) armLogin() bool {
 	return true
 }
 
-// takeSeat moves the connection from the seats of strangers to those of clients: its client has logged in, or has
-// rights without a login. It returns false if there is no seat; the client may still log in until its
-// login timeout. Where TLS is required, a client without it has no rights yet.
+// takeSeat moves the connection from the waiting seats to those of admitted clients, because its client has logged in
+// or has rights without a login. It returns false if no seat is free; the client may still log in until its login
+// timeout. Where TLS is required, a client without TLS has no rights yet.
 func (c *conn) takeSeat() bool {
 	if c.h.opts.TLSRequired != config.TLSNotRequired && !c.about.Load().TLS {
 		return true
@@ -88,7 +88,7 @@ func (c *conn) tooLate(read error) error {
 	return fatal(codeAuthFirst, "no login within %v", c.h.opts.LoginTimeout)
 }
 
-// seat counts the connection for its user. It returns false if the user has as many as it may.
+// seat counts the connection for its user. It returns false if the user has reached its limit.
 func (h *Handler) seat(c *conn, user string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,13 +119,13 @@ var errTooManyOfUser = fatal(codeTooMany, "this user has as many connections as 
 
 // started is the progress of the broker's start, as one connection has seen it. The reader owns it.
 type started struct {
-	serves  bool      // the broker serves: nothing waits for that any longer
-	arrived time.Time // of the first command of those that wait together; zero = none waits
+	serves  bool      // the broker serves, so nothing waits for that any longer
+	arrived time.Time // arrival of the first of the commands that wait together; zero = none waits
 	refused bool      // a waiting command was answered with the reason
 	known   time.Time // when the users were read, if the connection began before; zero otherwise
 }
 
-// next prepares for the next command. After a refusal, a command that the client sent later gets its own wait.
+// next prepares for the next command. After a refusal, a later command of the client gets a new wait.
 func (s *started) next(pipelined bool) {
 	if s.refused && !pipelined {
 		s.arrived, s.refused = time.Time{}, false
@@ -150,5 +150,5 @@ func (c *conn) awaitStart(ctx context.Context) {
 	c.start.serves = await(ctx, c.start.arrived)
 	c.start.refused = !c.start.serves && verb != "IDENTIFY"
 	c.armed = time.Time{}
-	c.arm() // the wait was not the client's
+	c.arm() // the client did not cause the wait
 }

@@ -35,7 +35,7 @@ func (r *reservation) release() {
 	*r = reservation{}
 }
 
-// reserve reserves the memory of the body of a put, and limits the time of its arrival until arrived is called. After
+// reserve reserves the memory of the body of a put, and limits the time for its arrival until arrived is called. After
 // an error nothing of the put is stored.
 func (c *conn) reserve(ctx context.Context, size int) error {
 	if size <= limits.Free {
@@ -46,7 +46,7 @@ func (c *conn) reserve(ctx context.Context, size int) error {
 		c.h.backend.Metrics.Add(metrics.RefusedTCPMemory, 1)
 		c.h.backend.Metrics.Answered(outcome.ErrBusy)
 		c.armed = time.Time{}
-		c.arm() // the wait was not the client's
+		c.arm() // the client did not cause the wait
 		return outcome.ErrBusy
 	}
 	c.reserved = reservation{share, size}
@@ -59,12 +59,12 @@ func (c *conn) arrived() {
 		return
 	}
 	if c.pace.late {
-		return // the command fails, and tooSlow has the reason
+		return // the command will fail, and tooSlow has the reason
 	}
 	c.pace, c.armed = pace{}, time.Time{}
 }
 
-// pace is the arrival of a body for which memory is reserved.
+// pace tracks the arrival of a body for which memory is reserved.
 type pace struct {
 	began time.Time // zero if there is none
 	due   time.Time // the read deadline
@@ -87,7 +87,7 @@ func (n creditReader) readPaced(p []byte) (int, error) {
 	return m, err
 }
 
-// ended returns the error of a command whose body arrived too slowly or became too large, else err.
+// ended returns the error of a command whose body arrived too slowly or became too large; otherwise err.
 func (c *conn) ended(err error) error {
 	switch {
 	case err == nil:

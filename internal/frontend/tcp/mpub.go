@@ -26,7 +26,8 @@ func (c *conn) mpub(ctx context.Context, verb string) error {
 	return c.publish(ctx, answer{put: verb, count: 1}, nil, draft)
 }
 
-// multi reads an MPUB of any form; add reads one message. A nil draft: the put was not admitted and is answered.
+// multi reads an MPUB of any form; add reads one message. A nil draft means that the put was not admitted and has been
+// answered.
 func (c *conn) multi(ctx context.Context, verb string, add func(*queue.DraftBuilder, int) error) (*queue.DraftBuilder, error) {
 	if len(c.params) < 2 {
 		return nil, fatal(codeInvalid, "%s insufficient number of parameters", verb)
@@ -87,7 +88,7 @@ func (c *conn) readMulti(verb string, hint int, add func(*queue.DraftBuilder, in
 			return nil, fatal(codeBadMessage, "%s invalid message(%d) body size %d", verb, i, size)
 		case int64(size) > c.h.opts.MaxMsgSize:
 			return nil, fatal(codeBadMessage, "%s message too big %d > %d", verb, size, c.h.opts.MaxMsgSize)
-		case draft.Size()+int(size) > 2*hint+limits.Free: // the memory was reserved for what was announced
+		case draft.Size()+int(size) > 2*hint+limits.Free: // memory was reserved only for the announced size
 			return nil, fatal(codeBadBody, "%s body larger than its size %d", verb, hint)
 		case draft.Size()+int(size) > queue.MaxBatchBytes-messageOverhead:
 			return nil, fatal(codeBadBody, "%s body too big %d > %d", verb, draft.Size()+int(size), c.h.opts.MaxBodySize)

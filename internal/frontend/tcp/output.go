@@ -57,7 +57,7 @@ type flusher interface {
 	Flush() error
 }
 
-// buffers pools output buffers of the default size: ten thousand idle connections share a few.
+// buffers pools output buffers of the default size: ten thousand idle connections share a few of them.
 type buffers struct{ pool sync.Pool }
 
 func newOutput(conn net.Conn, deadline time.Duration, shared *buffers) *output {
@@ -123,7 +123,7 @@ func (o *output) messageLocked(d *api.Delivery) error {
 	return o.writeLocked(o.headLocked(d, 0), d.Message.Body)
 }
 
-// headLocked encodes the bytes before the body, or before the extra bytes and the body.
+// headLocked encodes the part of a frame before the body, or before the extra bytes and the body.
 func (o *output) headLocked(d *api.Delivery, extra int) []byte {
 	h := o.header[:]
 	binary.BigEndian.PutUint32(h, uint32(messageHeader-4+extra+len(d.Message.Body)))

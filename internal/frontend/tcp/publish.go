@@ -30,14 +30,14 @@ func (c *conn) pub(ctx context.Context, verb string) error {
 		return err
 	}
 	all := bodies{1, size, size}
-	if c.partition < 0 { // those behind it name none
+	if c.partition < 0 { // the PUBs after it name no partition
 		all.count, all.total = c.pubRun(size)
 	}
 	early, refused := c.admitBefore(ctx, all)
 	if refused != nil {
 		return c.refusePut(ctx, verb, all.count, c.readRun(nil, all), refused)
 	}
-	draft := queue.NewDraft(all.total + all.count*messageOverhead) // in no closure: that would be an allocation more
+	draft := queue.NewDraft(all.total + all.count*messageOverhead) // not in a closure, which would cost another allocation
 	err = c.readRun(draft, all)
 	if refused, err = c.admitAfter(ctx, all, early, err); err != nil || refused != nil {
 		return c.refusePut(ctx, verb, all.count, err, refused)
@@ -111,7 +111,7 @@ func (c *conn) scratchOf(size int) []byte {
 		b = make([]byte, size)
 	}
 	if size <= limits.Free {
-		c.scratch = b // a larger one would occupy memory as long as the connection
+		c.scratch = b // a larger buffer would occupy memory for the lifetime of the connection
 	}
 	return b[:size]
 }
@@ -200,7 +200,7 @@ func (c *conn) setTopic() bool {
 	return true
 }
 
-// putSize reads the length of one message, and checks that the client may publish it. The body of a refused one is read
+// putSize reads the length of one message, and checks that the client may publish it. The body of a refused put is read
 // before the refusal, so that a short body is reported first, as in stock NSQ.
 func (c *conn) putSize(ctx context.Context, verb string) (int, error) {
 	size, err := c.in.size()
@@ -238,7 +238,7 @@ func (c *conn) pubRun(first int) (count, total int) {
 }
 
 // sameTopicPub recognises a complete and valid PUB to the current topic at the beginning of b. It returns the size of
-// its body (0: there is none) and of the bytes before the body.
+// its body (0: no such PUB) and of the bytes before the body.
 func (c *conn) sameTopicPub(b []byte) (size, head int) {
 	head = len("PUB ") + len(c.topic) + 1 + 4
 	if len(b) <= head || !bytes.HasPrefix(b, pubPrefix) ||

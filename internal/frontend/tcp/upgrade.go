@@ -24,7 +24,7 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 	o.deadline = t.heartbeat
 	o.resizeLocked(t.outputSize)
 	if t.heartbeat == 0 {
-		_ = o.conn.SetWriteDeadline(time.Time{}) // without heartbeats writes have no deadline
+		_ = o.conn.SetWriteDeadline(time.Time{}) // without heartbeats, writes have no deadline
 	}
 	if reply == nil {
 		return o.sendLocked(frameResponse, responseOK)
@@ -50,7 +50,7 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 	early := bytes.NewReader(bytes.Clone(c.in.buffered()))
 	conn := tls.Server(&earlyConn{c.raw, io.MultiReader(early, c.raw)}, c.h.opts.TLS)
 	_ = c.raw.SetDeadline(time.Now().Add(c.h.opts.LoginTimeout)) // a closed socket fails in the handshake
-	err := conn.HandshakeContext(ctx)                            // its context would close the socket before the error frame is sent
+	err := conn.HandshakeContext(ctx)                            // a cancelled context would close the socket before the error frame is sent
 	_ = c.raw.SetDeadline(time.Time{})
 	c.armed = time.Time{}
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 	c.out.switchLocked(conn, nil)
 	c.settled = c.settled && c.takeSeat()
 	if s := c.session.Load(); s.LoggedIn() && !c.h.seat(c, s.Identity()) {
-		return errTooManyOfUser // of the user in the certificate
+		return errTooManyOfUser // too many connections of the user in the certificate
 	}
 	return c.out.sendLocked(frameResponse, responseOK)
 }
@@ -94,7 +94,7 @@ func (c *conn) startCompressionLocked(reply *negotiated) error {
 // minSnappyBuffer is the read buffer of a client that has sent nothing yet.
 const minSnappyBuffer = 1 << 10
 
-// earlyConn reads the bytes that were received before the upgrade first.
+// earlyConn is a connection that first returns the bytes received before the upgrade.
 type earlyConn struct {
 	net.Conn
 	in io.Reader // the early bytes, then those of Conn

@@ -11,8 +11,8 @@ import (
 
 // The limits of one burst.
 const (
-	maxBurst   = 256 // messages: answers do not wait for a long backlog
-	maxAnswers = 512 // they are in memory until the client has read them
+	maxBurst   = 256 // limit of messages, so that answers do not wait for a long backlog
+	maxAnswers = 512 // limit of answers, which are in memory until the client has read them
 )
 
 var errDeleted = errors.New("tcp: the channel was deleted")
@@ -193,7 +193,7 @@ func (w *writer) deliverLocked() (int, error) {
 	}
 	w.record(began)
 	w.sub.Written(w.deliveries)
-	clear(w.deliveries) // the bodies may be large
+	clear(w.deliveries) // release the bodies, which may be large
 	w.c.messages.Add(uint64(n))
 	if n == min(credit, maxBurst) {
 		w.c.fifo.wake.Notify() // the channel may have more messages

@@ -3,10 +3,10 @@
 //
 // Invariants:
 //
-//  1. The console asks no other host: it works on a network without access to the internet.
-//  2. Its files hold nothing about the cluster, so that a browser gets them before a sign-in. The data come from the routes of
-//     internal/frontend/httpapi, with the rights of each.
-//  3. No script or style stands in the page itself: the Content-Security-Policy refuses them.
+//  1. The console contacts no other host, so it works on a network without access to the internet.
+//  2. Its files hold nothing about the cluster, so that a browser gets them before a sign-in. The data come from the
+//     routes of internal/frontend/httpapi, each of which checks its right.
+//  3. No script or style is inline in the page: the Content-Security-Policy refuses them.
 package webui
 
 import (
@@ -24,7 +24,7 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// policy lets the page load its own files and ask its own broker; nothing may frame it.
+// policy lets the page load its own files and contact its own broker; no page may frame it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -45,7 +45,7 @@ type File struct {
 	tag       string // of the plain bytes
 }
 
-// Files returns the files of the console. It panics if the build left none: dist is part of the repository.
+// Files returns the files of the console. It panics if there are none, because dist is part of the repository.
 func Files() []File {
 	entries, err := dist.ReadDir("dist")
 	if err != nil {
@@ -78,7 +78,7 @@ func newFile(route, mediaType string, content []byte) File {
 	return f
 }
 
-// ServeHTTP serves the file. The browser asks each time whether it has changed: the next broker may be of another build.
+// ServeHTTP serves the file. The browser revalidates it each time, because the next broker may run a different build.
 func (f File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", f.mediaType)
@@ -98,10 +98,10 @@ func (f File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	_, _ = w.Write(content) // the client may have left
+	_, _ = w.Write(content) // the client may have disconnected
 }
 
-// takesGzip reads Accept-Encoding. A client that weighs gzip (gzip;q=…) gets the plain file.
+// takesGzip reads Accept-Encoding. A client that gives gzip a weight (gzip;q=…) gets the plain file.
 func takesGzip(r *http.Request) bool {
 	return slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(s string) bool { return strings.TrimSpace(s) == "gzip" })
 }

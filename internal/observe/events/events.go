@@ -33,10 +33,10 @@ const (
 	Audit        = "audit"
 )
 
-// Codes of alarms that a broker raises itself; those of package health are the others.
+// Codes of alarms that a broker itself raises; package health defines the others.
 const (
 	ReplicaAlarm = "replica_alarm" // a replica refuses a message that violates the protocol
-	StoreFailed  = "store_failed"  // a broker says that its store has failed, or hangs
+	StoreFailed  = "store_failed"  // a broker reports that its store has failed or hangs
 	DataMissing  = "data_missing"  // a broker found at its start that acknowledged data may be missing on its disk
 )
 
@@ -49,7 +49,7 @@ func Kinds() []string {
 type Event struct {
 	At   time.Time
 	Kind string
-	// Topic and Partition are those of a change of a partition; Topic also of one of a topic.
+	// Topic and Partition are set for a change of a partition, and Topic alone for a change of a topic.
 	Topic     string
 	ID        ident.Partition
 	Epoch     ident.Epoch
@@ -58,16 +58,16 @@ type Event struct {
 	Members   []ident.Member
 	Left      []ident.Node // brokers that left the in-sync set
 	Joined    []ident.Node
-	Broker    ident.Node // that it happened to, or that noted it
+	Broker    ident.Node // the broker that it concerns, or that recorded it
 	Run       ident.Incarnation
 	Revision  int64  // of the partition's key
-	State     string // of an alarm: degraded or unsafe
+	State     string // for an alarm: degraded or unsafe
 	Code      string
 	Text      string
 	Do        string
 	Where     []string
-	Lasted    time.Duration // of an alarm that ended
-	OfCluster bool          // the metadata has it: every broker sees the same event
+	Lasted    time.Duration // for an alarm that ended: how long it lasted
+	OfCluster bool          // the event is in the metadata, so every broker sees it
 }
 
 // OfPartition reports whether the event is a change of one partition.
@@ -92,7 +92,7 @@ func (e *Event) Key() any {
 	return key{e.Kind, e.Topic, e.Code, e.ID, e.Epoch, e.Leader, e.Broker, e.Run, e.Revision}
 }
 
-// Recorder has the events. All methods are safe for concurrent use and do nothing on a nil Recorder.
+// Recorder keeps the events. All methods are safe for concurrent use and do nothing on a nil Recorder.
 type Recorder struct {
 	mu         sync.Mutex
 	partitions ring
@@ -125,7 +125,7 @@ func (r *Recorder) addLocked(e *Event) {
 	}
 }
 
-// Restore adds the events of an earlier process of the broker. complete: no older ones are missing.
+// Restore adds the events of an earlier process of the broker. complete: no older events are missing.
 func (r *Recorder) Restore(past []Event, complete bool) {
 	if r == nil || len(past) == 0 {
 		return
@@ -146,8 +146,8 @@ func (r *Recorder) Restore(past []Event, complete bool) {
 	}
 }
 
-// Since lists at most limit of the events after a time that match, the newest first. complete is false if there were more, or if
-// older ones were dropped for room.
+// Since lists at most limit of the events after a time that match, the newest first. complete is false if there were
+// more, or if older ones were dropped to save memory.
 func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list []Event, complete bool) {
 	if r == nil {
 		return nil, true
@@ -156,7 +156,7 @@ func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list
 		at = oldest
 	}
 	r.mu.Lock()
-	found := slices.Concat(r.partitions.events, r.others.events) // the pointers: Add must not wait while thousands of events are looked at
+	found := slices.Concat(r.partitions.events, r.others.events) // copies only pointers, because Add must not wait while thousands of events are examined
 	complete = !r.partitions.dropped.After(at) && !r.others.dropped.After(at)
 	r.mu.Unlock()
 	found = slices.DeleteFunc(found, func(e *Event) bool { return !e.At.After(at) || !match(e) })
@@ -189,7 +189,7 @@ func (r *ring) add(e *Event) {
 	r.next = (r.next + 1) % r.limit
 }
 
-// Sentence describes an event of the given number of partitions.
+// Sentence describes an event that concerns the given number of partitions.
 func (e *Event) Sentence(count int) string {
 	subject := fmt.Sprintf("%s/%d", e.Topic, e.ID.Number)
 	if count > 1 {

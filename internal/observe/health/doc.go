@@ -11,5 +11,5 @@
 //
 //  1. A cluster is healthy only if no fault is reported.
 //  2. The state of a report is the state of its worst alarm.
-//  3. A value that the view does not have never counts as a good one.
+//  3. A value that is missing in the view never counts as good.
 package health

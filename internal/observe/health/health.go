@@ -83,7 +83,8 @@ const (
 	DrainStuck        = "drain_stuck"
 )
 
-// partitionFaults are the faults of a partition, the worst first: a partition counts for the first that it has.
+// partitionFaults are the faults of a partition, the worst first: a partition is counted only under the first fault
+// that it has.
 var partitionFaults = []struct {
 	state     State
 	code      string
@@ -98,8 +99,8 @@ var partitionFaults = []struct {
 	{Degraded, UnderReplicated, "has fewer in-sync replicas than it should have", "have fewer in-sync replicas than they should have"},
 }
 
-// Assess judges a cluster as one broker sees it. silent are live brokers that did not return their statistics, as "name: reason";
-// own are the reports of the others on themselves.
+// Assess judges a cluster as one broker sees it. silent are live brokers that did not return their statistics, as
+// "name: reason"; own are the other brokers' reports on themselves.
 func Assess(v api.ClusterView, silent []string, own map[ident.Node]Own) Report {
 	alive := Living(v)
 	var r Report
@@ -111,10 +112,10 @@ func Assess(v api.ClusterView, silent []string, own map[ident.Node]Own) Report {
 			"ask these brokers directly: "+readyCommands(v, silent))
 	}
 	switch {
-	case Full(own): // a broker that is started now cannot register
+	case Full(own): // a broker that starts now cannot register
 		r.instead(fullDo, NoLeader, BelowMinimum, OneDisk, UnderReplicated, NoBrokers, BrokerDead, MetadataSilent)
 	case r.has(BrokerUnreachable) && !r.has(BrokerDead):
-		// The unreachable brokers may run, and a replica whose disk is intact must not be given up.
+		// The unreachable brokers may still run, and a replica with an intact disk must not be discarded.
 		r.instead(reachDo, NoLeader, BelowMinimum, OneDisk, UnderReplicated)
 	case r.has(LowSpace) && !r.has(BrokerDead):
 		r.instead(actions[LowSpace], UnderReplicated)
@@ -127,7 +128,7 @@ func Assess(v api.ClusterView, silent []string, own map[ident.Node]Own) Report {
 	return r
 }
 
-// readyCommands are commands that ask silent brokers whether they serve.
+// readyCommands are commands with which the operator checks whether silent brokers serve.
 func readyCommands(v api.ClusterView, silent []string) string {
 	var commands []string
 	for _, b := range v.Brokers {
@@ -203,7 +204,7 @@ func Fault(p *api.PartitionView, alive map[ident.Node]bool) string {
 		return OneDisk
 	case len(p.Damaged) > 0:
 		return Damaged
-	case live < len(p.Replicas): // or the metadata has it under-replicated
+	case live < len(p.Replicas): // or the metadata shows it as under-replicated
 		return UnderReplicated
 	}
 	return ""
@@ -245,14 +246,14 @@ func place(t *api.TopicView, p *api.PartitionView) string {
 
 func (r *Report) brokers(v api.ClusterView, alive map[ident.Node]bool, own map[ident.Node]Own) {
 	var dead, unreachable, hang []string
-	hung := Degraded // others have taken its leaderships, or will
+	hung := Degraded // other brokers have taken over its leaderships, or will
 	for i := range v.Brokers {
 		b := &v.Brokers[i]
 		name := []string{string(b.Name)}
 		switch {
 		case b.Hangs || own[b.Name].Hangs():
 			hang = append(hang, name...)
-			if b.Alive && (b.Hangs || own[b.Name].busy() > othersLead) { // too few others to take over: messages wait for it
+			if b.Alive && (b.Hangs || own[b.Name].busy() > othersLead) { // too few other brokers can take over, so messages wait for it
 				hung = Unsafe
 			}
 		case Unreachable(b):
@@ -292,8 +293,8 @@ func (r *Report) brokers(v api.ClusterView, alive map[ident.Node]bool, own map[i
 	}
 }
 
-// dead reports the brokers that are not registered. A broker that neither answers nor refuses connections may hang: a process
-// that is started beside it finds its data path in use.
+// dead reports the brokers that are not registered. A broker that neither answers nor refuses connections may hang: a
+// new process on the same machine would find the data path in use.
 func (r *Report) dead(v api.ClusterView, dead []string) {
 	var silent []string
 	for _, b := range v.Brokers {
@@ -349,7 +350,7 @@ func lacksRoom(p *api.PartitionView, alive, low map[ident.Node]bool) bool {
 	return roomy < p.MinInSync && slices.ContainsFunc(p.ISR, func(n ident.Node) bool { return low[n] })
 }
 
-// Publishing says whether clients can publish through the broker of the view.
+// Publishing reports whether clients can publish through the broker of the view.
 func Publishing(v api.ClusterView) (State, string) {
 	alive, low, hangs := Living(v), lowSpace(v), brokersThat(v, func(b *api.BrokerView) bool { return b.Hangs })
 	all, refuse := 0, 0
@@ -379,8 +380,8 @@ func Publishing(v api.ClusterView) (State, string) {
 // Unreachable reports whether a broker is registered with the cluster and does not answer the broker of the view.
 func Unreachable(b *api.BrokerView) bool { return !b.Alive && b.Incarnation != 0 }
 
-// unreachable reports brokers that are registered and do not answer. If the broker of the view reaches no other, the fault is on
-// its side, and it can neither lead nor follow.
+// unreachable reports brokers that are registered and do not answer. If the broker of the view reaches no other broker,
+// the fault is on its own side, and it can neither lead nor follow.
 func (r *Report) unreachable(v api.ClusterView, where []string) {
 	if len(where) > 1 && len(where) == len(v.Brokers)-1 {
 		r.raise(Unsafe, BrokerUnreachable, []string{string(v.Self)}, fmt.Sprintf("%s reaches none of the other brokers, which are registered: "+
@@ -394,7 +395,8 @@ func (r *Report) unreachable(v api.ClusterView, where []string) {
 const reachDo = "repair the network between the brokers (--rpc-address, a firewall); start the brokers that have ended; " +
 	"kill those that run and do not answer, then start them"
 
-// drained reports a broker that an operator has drained. That is not a fault, but the operator may forget it.
+// drained reports a broker that an operator has drained. That is not a fault, but it is reported because the operator
+// may forget it.
 func (r *Report) drained(v api.ClusterView, b *api.BrokerView, alive map[ident.Node]bool) {
 	if b.Drain == "" {
 		return

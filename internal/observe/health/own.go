@@ -11,7 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// othersLead is how long a broker may hang before others lead in its place, if they can: it has given up its registration then.
+// othersLead is how long a broker may hang before others lead in its place, if they can: by then it has given up its
+// registration.
 const othersLead = 5 * time.Second
 
 // Codes of alarms that need a broker's report on itself.
@@ -32,12 +33,13 @@ const MaxListed = 100
 // Own is a broker's report on itself: faults that neither the metadata nor another broker has. Its times are durations by the
 // broker's own clock. A missing value is unknown, or does not apply.
 type Own struct {
-	// CertificateSeconds is the remaining validity of a certificate by its use (client, rpc, etcd), negative after its end.
+	// CertificateSeconds is the remaining validity of a certificate by its use (client, rpc, etcd), negative after it
+	// has expired.
 	CertificateSeconds map[string]float64 `json:"certificate_seconds,omitempty"`
-	// CertificateFaults are the reasons why the files of a certificate cannot be used, by its use. The broker runs with the ones
-	// that it read before.
+	// CertificateFaults are the reasons why the files of a certificate cannot be used, by its use. The broker continues
+	// to use the files that it read earlier.
 	CertificateFaults map[string]string `json:"certificate_faults,omitempty"`
-	// RefusedSecondsAgo is when a limit last refused a client, by the limit (the label of lockstep_refused_total).
+	// RefusedSecondsAgo is when a limit last refused a client, by limit (the label of lockstep_refused_total).
 	RefusedSecondsAgo map[string]float64 `json:"refused_seconds_ago,omitempty"`
 	// AuthUnansweredSeconds is how long the authorization service has given no usable answer.
 	AuthUnansweredSeconds float64 `json:"auth_unanswered_seconds,omitempty"`
@@ -50,8 +52,8 @@ type Own struct {
 	// How long the current write of the journal and the current pass of a core loop have taken.
 	JournalBusySeconds float64 `json:"journal_busy_seconds,omitempty"`
 	LoopBusySeconds    float64 `json:"loop_busy_seconds,omitempty"`
-	// IdleChannels are the channels that the broker, as the controller, will delete, the first one first: the first MaxListed of
-	// IdleChannelCount.
+	// IdleChannels are the channels that the broker, as the controller, will delete, earliest deletion first: the first
+	// MaxListed of IdleChannelCount.
 	IdleChannels     []api.IdleChannel `json:"idle_channels,omitempty"`
 	IdleChannelCount int               `json:"idle_channel_count,omitempty"`
 	// HeldPolicies are policies whose owners may no longer publish to the dead-letter topic: the first MaxListed of
@@ -87,7 +89,8 @@ const (
 		"as a user that has it, or clear it: nsqctl channel policy TOPIC CHANNEL --max-attempts 0 --dead-letter-topic ''"
 )
 
-// reported raises the alarms of the brokers' reports on themselves: each alarm once, for all brokers that have the fault.
+// reported raises the alarms of the brokers' reports on themselves: each alarm once for all brokers that have the
+// fault.
 func (r *Report) reported(own map[ident.Node]Own) {
 	found := map[string]*finding{}
 	add := func(code string, n ident.Node, format string, args ...any) {
@@ -160,7 +163,7 @@ func (r *Report) idle(o Own) {
 	f.raise(r, ChannelIdle, idleDo)
 }
 
-// finding is a fault at several places.
+// finding is a fault at several locations.
 type finding struct {
 	where, texts []string
 	unlisted     int // further faults without a text
@@ -173,7 +176,7 @@ func (f *finding) add(where, text string) {
 	}
 }
 
-// textsOf is the number of faults that the text of an alarm describes; its places are all listed.
+// textsOf is the number of faults that the text of an alarm describes; its locations are all listed.
 const textsOf = 3
 
 func (f *finding) raise(r *Report, code, do string) {
@@ -190,7 +193,7 @@ func (f *finding) raise(r *Report, code, do string) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// expiry says when a certificate expires, or that it has expired.
+// expiry describes when a certificate expires, or that it has expired.
 func expiry(left time.Duration) string {
 	if left < 0 {
 		return "expired " + about(-left) + " ago"
@@ -198,7 +201,7 @@ func expiry(left time.Duration) string {
 	return "expires in " + about(left)
 }
 
-// about rounds a duration for people.
+// about rounds a duration for human readers.
 func about(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -40,7 +40,7 @@ func percentile(sorted []uint64, percent int) uint64 {
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// Gauges are all values but the number of collections, in the order and with the names of /stats and statsd.
+// Gauges are all values except the number of collections, in the order and with the names of /stats and statsd.
 func (m *Memory) Gauges() iter.Seq2[string, uint64] {
 	return func(yield func(string, uint64) bool) {
 		_ = yield("heap_objects", m.HeapObjects) && yield("heap_idle_bytes", m.HeapIdleBytes) && yield("heap_in_use_bytes", m.HeapInUseBytes) &&

@@ -26,13 +26,13 @@ var waitBuckets = []float64{
 	1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600,
 }
 
-// Count is a number that Add increases. countSeries has its metric.
+// Count is a number that Add increases. countSeries maps it to its metric.
 type Count uint8
 
 // The counts.
 const (
 	PutsForwarded   Count = iota // puts sent to the broker that leads their partition
-	MessagesRelayed              // messages that came from another broker for consumers of this one
+	MessagesRelayed              // messages received from other brokers for consumers of this one
 	PutsRolledBack               // puts that this broker, as their leader, rolled back
 	PutsInDoubt                  // puts that this broker, as their leader, left in doubt
 	SpansSent                    // spans that the trace collector accepted
@@ -52,25 +52,25 @@ const (
 	EventLost        // this broker lost its registration
 	EventAlarm       // a replica refused a message that violates the protocol
 	EventRepeated    // a put was stored before: a gateway retried it
-	EventRepaired    // a damaged place was repaired from another replica's copy
+	EventRepaired    // a damaged range was repaired from another replica's copy
 
 	// The limits at the ports for clients that have refused, delayed or cut off a client: docs/reference/limits.md.
 	RefusedTCPConnections  // too many clients at the TCP port
 	RefusedTCPAddress      // too many clients of one address at the TCP port
 	RefusedTCPUser         // too many clients of one user at the TCP port
-	RefusedTCPMagic        // the protocol was not chosen in time
+	RefusedTCPMagic        // the protocol magic did not arrive in time
 	RefusedTCPLogin        // IDENTIFY and AUTH were not complete in time
 	RefusedTCPHandshake    // a TLS handshake at the TCP port failed or took too long
 	RefusedTCPSize         // the body of IDENTIFY or AUTH was too large
-	RefusedTCPMemory       // no memory for a body came free in time
+	RefusedTCPMemory       // no memory for a body became available in time
 	RefusedTCPExpansion    // compressed input became too large
 	RefusedTCPSlow         // a large body arrived too slowly
-	RefusedTCPWaiting      // a connection at the TCP port gave way before its login
+	RefusedTCPWaiting      // a connection at the TCP port was displaced before its login
 	RefusedHTTPConnections // too many connections at the HTTP ports
 	RefusedHTTPAddress     // too many connections of one address at the HTTP ports
-	RefusedHTTPMemory      // no memory for a body came free in time
+	RefusedHTTPMemory      // no memory for a body became available in time
 	RefusedHTTPSlow        // a large body arrived too slowly
-	RefusedHTTPWaiting     // a connection at the HTTP ports gave way before its login
+	RefusedHTTPWaiting     // a connection at the HTTP ports was displaced before its login
 
 	messagesPut
 	bytesPut
@@ -99,7 +99,7 @@ var refusals = []string{
 // Refusals lists the labels of the limits, for the table in docs/reference/limits.md.
 func Refusals() []string { return refusals }
 
-// timing is an operation whose duration Took records. timingSeries has its metric.
+// timing is an operation whose duration Took records. timingSeries maps it to its metric.
 type timing uint8
 
 // The timings. The first ones are the stages of a put, or of a group of puts.
@@ -107,7 +107,7 @@ const (
 	StageQueue     timing = iota // waiting for the partition's core loop
 	StageWrite                   // sealing and submitting to the journal
 	StageSync                    // until the local journal is durable
-	StageReplicate               // until all in-sync replicas have it durably
+	StageReplicate               // until all in-sync replicas hold it durably
 	StageCommit                  // from the arrival to the answer
 	JournalSync                  // one sync of the journal
 	Checkpoint                   // one checkpoint of the store
@@ -137,7 +137,7 @@ type Recorder struct {
 	wait          *waits
 }
 
-// DefaultMaxPartitions is the number of partitions with series of their own, unless LimitPartitions changes it.
+// DefaultMaxPartitions is the number of partitions that have their own series, unless LimitPartitions changes it.
 const DefaultMaxPartitions = 1000
 
 // New returns a Recorder with its own registry. At most maxSeries topics and channels appear by name.

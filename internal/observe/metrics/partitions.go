@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Partition is the state of one partition at a scrape, as its leader has it.
+// Partition is the state of one partition at a scrape, as its leader sees it.
 type Partition struct {
 	Topic       string
 	Number      uint16

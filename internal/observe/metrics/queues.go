@@ -16,8 +16,8 @@ var queueNames = []string{
 	"channel_clients", "channel_paused", "channel_requeued_total", "channel_timed_out_total", "channel_filtered_total", "channel_expired_total",
 }
 
-// Queues sets the source of the topics: the depths of the partitions that this broker leads, and what this process has done as
-// a leader. Each scrape calls it on the scrape's goroutine; it may take milliseconds.
+// Queues sets the source of the topics: the depths of the partitions that this broker leads, and the work that this
+// process has done as a leader. Each scrape calls it on the scrape's goroutine; it may take milliseconds.
 func (r *Recorder) Queues(source func() []api.TopicSample) {
 	r.Source(queueNames, func(emit Emit) {
 		for _, t := range r.queues.rows(source()) {
@@ -72,8 +72,8 @@ func (q *queues) rows(topics []api.TopicSample) []api.TopicSample {
 	return rows
 }
 
-// limited lists at most limit topics and channels by name, the first in the alphabet so that every scrape has the same ones, and
-// the rest.
+// limited lists at most limit topics and channels by name, in alphabetical order so that every scrape has the same
+// ones. It also returns the rest.
 func limited(topics []api.TopicSample, limit int) (kept, beyond []api.TopicSample) {
 	slices.SortFunc(topics, func(a, b api.TopicSample) int { return cmp.Compare(a.Topic, b.Topic) })
 	for _, t := range topics {
@@ -91,8 +91,8 @@ func limited(topics []api.TopicSample, limit int) (kept, beyond []api.TopicSampl
 // expired.
 type counted [6]uint64
 
-// rest sums up the topics beyond the limit. Their counters start when the topic is beyond the limit, so that the sum does not
-// fall when a topic disappears, or gets series of its own.
+// rest sums up the topics beyond the limit. A topic's counters are counted from when it went beyond the limit, so the
+// sum does not fall when a topic disappears or gets its own series.
 type rest struct {
 	last  map[string]counted // of the previous scrape
 	total counted

@@ -22,13 +22,13 @@ type Definition struct {
 	Name   string // without the namespace
 	Kind   kind
 	Labels []string
-	Help   string // stands alone: one or more whole sentences
+	Help   string // one or more complete sentences that are clear without context
 }
 
 // FullName is the name in /metrics.
 func (d Definition) FullName() string { return namespace + "_" + d.Name }
 
-// section is a group of the table, as docs/metrics.md has it.
+// section is a group of the table, as shown in docs/metrics.md.
 type section struct {
 	Title   string
 	Metrics []Definition
@@ -186,7 +186,7 @@ var definitions = func() map[string]Definition {
 	return all
 }()
 
-// define finds a metric in the table. A metric that is not there is a bug.
+// define finds a metric in the table. A missing metric is a bug.
 func define(name string, k kind) Definition {
 	d, ok := definitions[name]
 	if !ok || d.Kind != k {

@@ -9,15 +9,15 @@ import (
 
 // Totals are counts of this broker since its start. The difference of two Totals gives the rates and percentiles in between.
 type Totals struct {
-	Messages, Bytes float64 // put, in partitions led here
+	Messages, Bytes float64 // committed in partitions led here
 	Delivered       float64 // to clients of this broker
 	Put, Sync       Distribution
 	Refused         map[string]float64 // puts of this broker's clients that were not answered OK, by the answer
 	Limited         map[string]float64 // clients that a limit has refused or cut off, by the limit
 }
 
-// Distribution counts durations by size: bucket i has those up to Upper[i] seconds and not up to Upper[i-1]; Count has one bucket
-// more for all others.
+// Distribution counts durations by size: bucket i has the durations above Upper[i-1] and up to Upper[i] seconds; Count
+// has one more bucket for all others.
 type Distribution struct {
 	Upper []float64
 	Count []uint64
@@ -73,8 +73,9 @@ func distributionOf(o prometheus.Observer) (d Distribution) {
 	return d
 }
 
-// Quantile is the duration in seconds below which the given part of the durations since an earlier Distribution lies; false
-// without any. Within a bucket they count as evenly spread. Beyond the last bucket its bound is the answer.
+// Quantile is the duration in seconds below which the given fraction of the durations since an earlier Distribution
+// lies; false if there were none. Durations are assumed to be spread evenly within a bucket. Beyond the last bucket the
+// result is its bound.
 func (d Distribution) Quantile(since Distribution, q float64) (seconds float64, ok bool) {
 	total := uint64(0)
 	between := make([]uint64, len(d.Count))

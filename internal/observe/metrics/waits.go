@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxWaits is the number of channels with a histogram of their own: each is about 25 series.
+// maxWaits is the number of channels with their own histogram, which is about 25 series each.
 const maxWaits = 200
 
 type waits struct {

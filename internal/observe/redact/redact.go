@@ -1,5 +1,5 @@
-// Package redact removes passwords in addresses from what a process shows: settings, errors, log lines and answers. Every text
-// passes through it where it leaves the process, so the code that composes a text does not have to.
+// Package redact removes passwords in addresses from the texts that a process outputs: settings, errors, log lines and
+// answers. Every text passes through it where it leaves the process, so the code that composes a text does not have to.
 //
 // # Invariants
 //
@@ -59,7 +59,7 @@ func Address(address string) string {
 	return u.Redacted()
 }
 
-// Addresses is Address for each of a list, with commas between.
+// Addresses applies Address to each element of a list and joins them with commas.
 func Addresses(list []string) string {
 	shown := make([]string, len(list))
 	for i, a := range list {

@@ -1,12 +1,12 @@
 // Package statsd sends a broker's statistics to a statsd daemon over UDP, with the names and units of stock nsqd.
 //
-// It keeps only the counters of its last push, to send differences.
+// It keeps only the counters of its last push, in order to send differences.
 //
 // # Invariants
 //
-//  1. A counter's first push is its total; later ones are its increase. If a counter falls (the topic was created again, or
-//     another broker led it in between) the next push is its total again. Message counts begin when this broker becomes the
-//     leader: another broker, or an earlier run, has pushed the messages before.
+//  1. A counter's first push is its total; later ones are its increase. If a counter falls (the topic was created
+//     again, or another broker led it in between) the next push is its total again. Message counts begin when this
+//     broker becomes the leader: the earlier messages were pushed by another broker or an earlier run.
 //  2. No packet is longer than the limit, unless a single line is.
 package statsd
 
@@ -34,7 +34,7 @@ type Pusher struct {
 	memory func() metrics.Memory
 	prefix string
 	last   map[string]uint64
-	since  map[string]uint64 // of counts that continue when the broker leads a topic again; entries stay
+	since  map[string]uint64 // last values of counts that continue when the broker leads a topic again; entries stay
 }
 
 // New makes a pusher. host is broadcast_address:http_port, which replaces %s in the prefix. memory measures the heap.
@@ -56,8 +56,8 @@ func (p *Pusher) Run(ctx context.Context) {
 	})
 }
 
-// push sends all lines once, the packets spread over the interval, less its last second, so that a burst does not overrun the
-// receiver.
+// push sends all lines once, with the packets spread over the interval minus its last second, so that a burst does not
+// overrun the receiver.
 func (p *Pusher) push(ctx context.Context) error {
 	conn, err := net.Dial("udp", p.o.StatsdAddress)
 	if err != nil {
@@ -142,13 +142,14 @@ func channel(l *lines, key string, c *api.ChannelStats) {
 	l.latencies(key, c.E2E)
 }
 
-// own is how much a count has grown under this broker. A channel that was moved back has a lower count than its inherited one.
+// own is how much a count has grown under this broker. After a channel was moved back, its count is lower than the
+// inherited one.
 func own(count, inherited uint64) uint64 { return max(count, inherited) - inherited }
 
 type lines struct {
 	prefix     string
 	last, next map[string]uint64
-	since      map[string]uint64 // of the counts that a process keeps; entries stay
+	since      map[string]uint64 // last values of the counts that a process keeps; entries stay
 	out        []string
 }
 
@@ -165,7 +166,7 @@ func (l *lines) counter(name string, total uint64) {
 	l.out = append(l.out, fmt.Sprintf("%s%s:%d|c", l.prefix, name, added))
 }
 
-// lifetime is a counter of the process: it continues where it was when the broker leads a topic again.
+// lifetime is a counter of the process: it continues from its last value when the broker leads a topic again.
 func (l *lines) lifetime(name string, total uint64) {
 	if before, ok := l.since[name]; ok {
 		l.last[name] = before

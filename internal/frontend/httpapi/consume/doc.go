@@ -16,16 +16,16 @@
 //
 // # Invariants
 //
-//  1. A session grants credit only while a poll waits, and for lingerTime after it: messages are not withheld from other
-//     consumers by a client that does not ask for any.
+//  1. A session grants credit only while a poll waits, and for lingerTime after it: so a client that does not request
+//     messages withholds none from other consumers.
 //  2. Without polls and receipts for the time of its message timeout, a session ends. Its messages in flight wait for
 //     their timeouts.
 //  3. A message is in flight from the moment when a poll takes it. If its answer cannot be written, it is requeued
 //     (--requeue-on-disconnect).
 //  4. A receipt names one delivery, and a session. If the session is here and this broker leads the partition, the
-//     session settles the receipt; else the leader of the message does, and success is answered when it has. So a
-//     receipt outlives the broker that has answered the poll, and no client settles the delivery of another one with
-//     it, not even one that shares its session.
+//     session settles the receipt; otherwise the leader of the message does, and success is answered after it has. So a
+//     receipt stays valid after the death of the broker that answered the poll. No client can settle another client's
+//     delivery with it, not even a client that shares its session.
 //  5. After Stop no poll waits, and no session is left.
 //
 // # Goroutines

@@ -28,7 +28,7 @@ type session struct {
 	err     error
 	wait    *metrics.Wait
 	memory  limits.Share
-	short   *atomic.Bool // messages did not get memory
+	short   *atomic.Bool // set when there was no memory for messages
 
 	taking chan struct{} // capacity 1: has an element while a poll takes messages
 	freed  chan struct{} // capacity 1: there may be room for messages in flight again
@@ -141,7 +141,7 @@ func (x *session) tick() {
 		x.mu.Unlock()
 		return
 	}
-	x.mu.over = true // before mu is free: a poll that comes now opens another session
+	x.mu.over = true // set before mu is released, so that a poll that comes now opens another session
 	x.mu.Unlock()
 	x.ended(func(sub api.Subscription) { sub.Close(false) })
 }
@@ -265,7 +265,7 @@ func (x *session) stream(ctx context.Context, maxInFlight int, alive time.Durati
 	x.mu.Lock()
 	x.readyLocked(maxInFlight)
 	x.mu.Unlock()
-	if err := send(nil); err != nil { // the client learns that it is subscribed
+	if err := send(nil); err != nil { // tells the client that it is subscribed
 		return err
 	}
 	silence := time.NewTicker(alive)
@@ -317,7 +317,7 @@ func (x *session) settle(do api.Settlement, r api.Receipt) (err error) {
 }
 
 // observer is implemented by subscriptions that record their deliveries, as tracing does. Settled reports that a verb
-// was carried out on a delivery, also if its leader on another broker did it.
+// was carried out on a delivery, even if a leader on another broker did it.
 type observer interface {
 	Settled(id api.MessageID, verb api.Verb)
 }
@@ -338,7 +338,7 @@ func (x *session) settled(verb api.Verb, id api.MessageID) {
 // Batch is the messages of one answer.
 type Batch struct {
 	Deliveries []api.Delivery
-	// Refused are receipts that were settled before, and that the leader of their message has refused since.
+	// Refused are receipts that were settled earlier, but then refused by the leader of their message.
 	Refused []api.Refusal
 	session *session
 	bytes   int

@@ -23,18 +23,18 @@ const (
 	// lingerTime is how long a session keeps its credit after a poll, so that a client that polls again at once finds
 	// messages here.
 	lingerTime = 50 * time.Millisecond
-	// minWait is the least wait of a poll: a leader on another broker sends messages only after it has received the
+	// minWait is the shortest wait of a poll: a leader on another broker sends messages only after it has received the
 	// credit.
 	minWait = 250 * time.Millisecond
 	// gatherTime is how long a poll waits for more messages after its first ones.
 	gatherTime = 2 * time.Millisecond
-	// minLifetime is the least lifetime of a session without polls.
+	// minLifetime is the shortest lifetime of a session without polls.
 	minLifetime = time.Second
 	// answerBytes ends the gathering of messages for one answer.
 	answerBytes = 1 << 20
 )
 
-// ErrBusy means that messages which the client has not read use all its memory.
+// ErrBusy means that unread messages use up all the memory of the client.
 var ErrBusy = errors.New("the memory for messages that this client has not read is used up: read the other answers and streams to their end")
 
 // Options are the limits of sessions.
@@ -50,12 +50,12 @@ type Options struct {
 	Metrics             *metrics.Recorder // nil = nothing is recorded
 }
 
-// client identifies a client: the polls of one client to one channel share a session.
+// client identifies a client: all polls of one client on one channel share a session.
 type client struct {
 	Identity string // of the user; "" without users
 	Host     string // address without the port
 	Name     string // ?client=, for several clients of one address
-	Network  string // the unit of the limit per address
+	Network  string // the network to which the limit per address applies
 }
 
 // Request is what a poll or a stream subscribes to. Polls with equal fields up to MsgTimeout share a session.
@@ -75,7 +75,7 @@ type key struct {
 	msgTimeout     time.Duration
 }
 
-// Sessions has all sessions of a broker. Its methods may be called by any goroutine.
+// Sessions holds all sessions of a broker. Its methods may be called by any goroutine.
 type Sessions struct {
 	o           Options
 	subscribers api.Subscribers
@@ -135,8 +135,8 @@ func (s *Sessions) Consumers(topic, channel string) (out []api.ConsumerStats) {
 }
 
 // Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none arrives in time.
-// The caller closes the batch. Errors: as api.Subscribers, ErrBusy, and outcome.ErrChannelNotFound if the channel is
-// deleted during the wait.
+// The caller closes the batch. Errors: those of api.Subscribers, ErrBusy, and outcome.ErrChannelNotFound if the channel
+// is deleted during the wait.
 func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Duration) (*Batch, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -185,7 +185,7 @@ func (s *Sessions) reason(err error) error {
 	return err
 }
 
-// join finds or opens the session of a client, and counts a poll of it.
+// join finds or opens the session of a client, and counts a poll.
 func (s *Sessions) join(ctx context.Context, r Request) (*session, error) {
 	k := key{client: r.Client, topic: r.Topic, channel: r.Channel, msgTimeout: r.MsgTimeout}
 	for {
@@ -210,7 +210,7 @@ func (s *Sessions) join(ctx context.Context, r Request) (*session, error) {
 			return nil, ctx.Err()
 		}
 		if x.err != nil && ctx.Err() == nil && (errors.Is(x.err, context.Canceled) || errors.Is(x.err, context.DeadlineExceeded)) {
-			continue // the client that opened it has left
+			continue // the client that opened it has disconnected
 		}
 		if x.err != nil {
 			return nil, x.err
@@ -250,7 +250,7 @@ func (s *Sessions) add(k key, r Request) (*session, error) {
 		}
 	}
 	for x.number = rand.Uint64(); s.mu.all[x.number] != nil; x.number = rand.Uint64() {
-		continue // receipts of another run of this broker name other sessions
+		continue // receipts of an earlier run of this broker must not match this session
 	}
 	s.mu.all[x.number] = x
 	for _, o := range r.owners() {
@@ -367,7 +367,7 @@ func (r Receipt) String() string {
 	return string(strconv.AppendUint(b, r.Session, 16))
 }
 
-// ParseReceipt reads the text of a receipt. It does not check that there is such a delivery.
+// ParseReceipt reads the text of a receipt. It does not check that the delivery exists.
 func ParseReceipt(text string) (r Receipt, err error) {
 	parts := strings.Split(text, "-")
 	if len(text) > maxReceipt || len(parts) != 4 || len(parts[0]) != len(r.ID) {
@@ -382,7 +382,7 @@ func ParseReceipt(text string) (r Receipt, err error) {
 	}
 	r.Number, r.Epoch, r.Session = numbers[0], ident.Epoch(numbers[1]), numbers[2]
 	if r.String() != text {
-		return r, errReceipt // a receipt has one text
+		return r, errReceipt // each receipt has exactly one text
 	}
 	return r, nil
 }
