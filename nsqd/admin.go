@@ -12,7 +12,7 @@ import (
 )
 
 // CreateChannel creates a channel, or finds it. It returns when the channel's position is on all in-sync replicas. It
-// replaces a channel of the name with another id. Errors: ErrNotLeader, ErrNotReplicated, outcome.ErrInvalid.
+// replaces a channel that has the same name and another id. Errors: ErrNotLeader, ErrNotReplicated, outcome.ErrInvalid.
 func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOptions) (*Channel, error) {
 	if name == "" || len(name) > maxName {
 		return nil, fmt.Errorf("%w: channel name %q", outcome.ErrInvalid, name)
@@ -40,7 +40,7 @@ func (p *Partition) create(name string, o ChannelOptions) (*Channel, error) {
 	return c, err
 }
 
-// insert finds the channel, or makes it and returns what the replicas must do.
+// insert finds the channel, or creates it and returns the change for the replicas.
 func (p *Partition) insert(name string, o ChannelOptions) (c *Channel, records []state.Record, err error) {
 	now := p.o.Now()
 	p.mu.Lock()
@@ -119,7 +119,7 @@ func (p *Partition) stage(work func() (state.Record, error)) (state.Record, erro
 	return r, err
 }
 
-// onChannel is change for one channel. Errors also: outcome.ErrChannelNotFound.
+// onChannel is change for one channel. An additional error is outcome.ErrChannelNotFound.
 func (p *Partition) onChannel(ctx context.Context, name string, work func(c *Channel) state.Record) error {
 	return p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
@@ -141,7 +141,7 @@ func (p *Partition) DeleteChannel(ctx context.Context, name string) error {
 	})
 }
 
-// EmptyChannel discards every unfinished message of a channel, also those in flight and deferred.
+// EmptyChannel discards every unfinished message of a channel, including those in flight and deferred.
 func (p *Partition) EmptyChannel(ctx context.Context, name string) error {
 	return p.onChannel(ctx, name, func(*Channel) state.Record {
 		return state.Record{Kind: state.KindSeek, At: p.limitLocked()}
@@ -149,7 +149,7 @@ func (p *Partition) EmptyChannel(ctx context.Context, name string) error {
 }
 
 // SeekChannel moves the channel, forward or back, to where a new channel with these options would begin. It forgets
-// messages in flight and deferred messages. The effect is exact, and also returned with ErrNotReplicated.
+// messages in flight and deferred messages. The returned effect is exact, even with ErrNotReplicated.
 func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptions) (e SeekEffect, err error) {
 	err = p.onChannel(ctx, name, func(c *Channel) state.Record {
 		c.seekEffect = &e
@@ -177,7 +177,7 @@ func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) 
 
 // FinishElsewhere finishes messages of a channel without consumers, because another channel has finished their
 // originals. The cursor never moves back, and a deferred message that this channel has delivered before stays deferred.
-// Spans are cut at the committed end. A repeat changes nothing. Errors as SeekChannel.
+// Spans are cut at the committed end. A repeat changes nothing. Errors are those of SeekChannel.
 func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cursor.Span) (e cursor.Elsewhere, err error) {
 	err = p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
@@ -207,7 +207,7 @@ func (c *Channel) finishElsewhere(spans []cursor.Span) (made cursor.Progress, e 
 	if len(c.subs.all) > 0 {
 		return made, cursor.Elsewhere{Stays: true}
 	}
-	var inFlight []ident.Sequence // to consumers that have left: they wait for their timeouts
+	var inFlight []ident.Sequence // to consumers that have left; these messages wait for their timeouts
 	for _, f := range c.inFlight.heap {
 		inFlight = append(inFlight, f.seq)
 	}
@@ -251,11 +251,11 @@ func (p *Partition) EmptyTopic(ctx context.Context) error {
 }
 
 // ReleaseEphemeral releases the messages that every channel of an #ephemeral topic has passed, if all channels are
-// ephemeral. Such a topic ends with its last channel, so no later channel needs them. The followers do not have these
-// channels: they keep the log until the leader moves the topic's cursor.
+// ephemeral. Such a topic is deleted with its last channel, so no later channel needs them. The followers do not have
+// these channels: they keep the log until the leader moves the topic's cursor.
 func (p *Partition) ReleaseEphemeral() {
 	if at, ok := p.passed(); ok {
-		_, _ = p.begin(func() (state.Record, error) { return state.Record{Kind: state.KindKeep, At: at}, nil }) // a leader that comes after this one repeats it
+		_, _ = p.begin(func() (state.Record, error) { return state.Record{Kind: state.KindKeep, At: at}, nil }) // a later leader repeats it
 	}
 }
 
@@ -278,7 +278,7 @@ func (p *Partition) passed() (low ident.Sequence, ok bool) {
 	return low, low > p.keep
 }
 
-// CancelDeferred finishes deferred messages of a channel and returns their number. Errors as DeleteChannel.
+// CancelDeferred finishes deferred messages of a channel and returns their number. Errors are those of DeleteChannel.
 func (p *Partition) CancelDeferred(ctx context.Context, channel string, seqs []ident.Sequence) (n int, err error) {
 	if c, ok := p.Channel(channel); ok {
 		c.prescanEach(seqs)
@@ -288,7 +288,7 @@ func (p *Partition) CancelDeferred(ctx context.Context, channel string, seqs []i
 		defer c.mu.Unlock()
 		r := state.Record{Kind: state.KindProgress}
 		for _, seq := range seqs {
-			// The message is finished before applyLocked runs: it could be delivered in between.
+			// The message is finished here, before applyLocked runs, because it could be delivered in between.
 			if e, ok := c.cursor.Deferred.Get(seq); ok && e.Deadline != 0 {
 				c.cursor.Finish(seq)
 				r.Progress.Finished = append(r.Progress.Finished, seq)

@@ -21,11 +21,12 @@ type pendingChange struct {
 	done chan struct{} // closed when err is final; nil: no caller waits
 	err  error
 
-	ungatesOrdered bool          // once it is replicated, all replicas have the state from which ordered channels serve
-	finish         orderedFinish // without a channel, it is not the finish of an ordered channel
+	ungatesOrdered bool          // its completion means that all replicas have the state that ordered channels wait for
+	finish         orderedFinish // zero unless the change is the finish of an ordered channel
 }
 
-// Complete reports whether the change is on all in-sync replicas. It is void after Unlead, which has answered it.
+// Complete reports whether the change is on all in-sync replicas. After Unlead it has no effect, because Unlead has
+// already answered the change.
 func (d *pendingChange) Complete(c outcome.Completion) {
 	if !d.p.openChanges.remove(d) {
 		return
@@ -34,7 +35,7 @@ func (d *pendingChange) Complete(c outcome.Completion) {
 	if d.finish.channel != nil {
 		d.finish.completed(ok)
 	}
-	if d.ungatesOrdered && ok { // after a failure this broker no longer leads
+	if d.ungatesOrdered && ok { // after a failure this broker will no longer lead
 		for _, c := range d.p.list() {
 			c.update(func(int64) { c.order.gated = false })
 		}
@@ -124,7 +125,7 @@ func (p *Partition) Flush() {
 	}
 	p.emit.Lock()
 	defer p.emit.Unlock()
-	if !p.timers.dirty.Swap(false) { // cleared before the look at the channels: a change during the look sets it again
+	if !p.timers.dirty.Swap(false) { // cleared before the channels are examined, so that a change in the meantime sets it again
 		return
 	}
 	var records []state.Record

@@ -14,7 +14,7 @@ import (
 type Channel struct {
 	p         *Partition
 	name      string
-	id        uint64 // distinguishes it from earlier and later channels of the name; 0: ephemeral
+	id        uint64 // distinguishes it from earlier and later channels of the same name; 0: ephemeral
 	ephemeral bool
 	creation  *pendingChange // creates it on the replicas; nil: not created by this leader
 
@@ -42,7 +42,7 @@ type serving struct {
 	epoch     ident.Epoch
 	delivered uint64 // deliveries of the epoch up to this number were made before this leadership
 	inherited uint64 // messages published to the channel before this leadership
-	seeked    bool   // there was a seek under this leadership: earlier deliveries are forgotten
+	seeked    bool   // a seek happened under this leadership, so earlier deliveries are forgotten
 }
 
 // reader reads the log ahead of the deliveries. Every sequence below next is settled or was delivered.
@@ -50,7 +50,7 @@ type serving struct {
 type reader struct {
 	next          ident.Sequence
 	fetched       ident.Sequence
-	prescanned    ident.Sequence // below it every delayed message that is for the channel is in the deferred set
+	prescanned    ident.Sequence // every delayed message below it that is for the channel is in the deferred set
 	ahead         window
 	redelivery    window // the first messages of the ready queue
 	redeliverNext bool   // the next message comes from the ready queue
@@ -58,14 +58,14 @@ type reader struct {
 	retryAt       int64  // unix ns; no read before then: the last one returned nothing
 	err           error  // of the last read
 	pacing        pacing
-	generation    uint64 // rises when a seek or a rewind makes a read in progress void
+	generation    uint64 // incremented when a seek or a rewind invalidates a read in progress
 }
 
 // channelCounts are the statistics of a channel under this leader.
 type channelCounts struct {
-	*verbCounts          // shared by all Channels of this name and partition, one after the other
+	*verbCounts          // shared by all successive Channels of this name in the partition
 	latency     *latency // nil: not measured
-	uses        uint64   // subscriptions and operations; it only rises
+	uses        uint64   // number of subscriptions and operations; never falls
 }
 
 // IsEphemeral reports whether a channel or topic of this name is ephemeral.
@@ -116,13 +116,13 @@ func (c *Channel) Ordered() bool {
 func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.serving.leads { // the leader took a new epoch after a rollback: deliveries continue
+	if c.serving.leads { // the leader began a new epoch after a rollback, so deliveries continue
 		c.serving.epoch, c.limit = epoch, max(c.limit, limit)
 		c.offerLocked(now)
 		return
 	}
 	c.limit = limit
-	if c.p.o.Policy != nil { // a change may not have come here yet
+	if c.p.o.Policy != nil { // a change of the policy may not have arrived here yet
 		c.setPolicyLocked(c.p.o.Policy(c.name))
 	}
 	if epoch != c.serving.epoch {
@@ -134,14 +134,14 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 	}
 	c.rewindLocked()
 	c.cursor.ClearDelta()
-	c.cursor.Deferred.Expire(now, dueBatch) // Partition.Expire makes the rest ready
+	c.cursor.Deferred.Expire(now, dueBatch) // Partition.Expire makes the remaining ones ready
 	c.findRetriesLocked()
 	c.holdDeadFrontLocked(now)
 	c.p.lower(c.cursor.Deferred.Next())
 	c.offerLocked(now)
 }
 
-// unlead forgets the messages in flight. In the replicated state they are unfinished, with the attempts from before
+// unlead forgets the messages in flight. In the replicated state they are unfinished, and their attempts do not include
 // this delivery. It returns the changes that no delta contains yet.
 func (c *Channel) unlead(why error) (made cursor.Progress, changed bool) {
 	c.mu.Lock()
@@ -166,7 +166,7 @@ func (c *Channel) unlead(why error) (made cursor.Progress, changed bool) {
 	return made, changed
 }
 
-// rewindLocked starts reading again at the confirmed sequence. A read in progress becomes void.
+// rewindLocked starts reading again at the confirmed sequence. A read in progress is invalidated.
 func (c *Channel) rewindLocked() {
 	at := c.cursor.Confirmed()
 	c.reader.ahead.reset()
@@ -178,7 +178,7 @@ func (c *Channel) rewindLocked() {
 	c.dead.pending, c.order.retrying = nil, nil
 }
 
-// dropInFlightLocked revokes all deliveries. They leave no trace in the state.
+// dropInFlightLocked revokes all deliveries. They leave no record in the state.
 func (c *Channel) dropInFlightLocked() {
 	for len(c.inFlight.heap) > 0 {
 		f := c.inFlight.heap[len(c.inFlight.heap)-1]
@@ -198,13 +198,13 @@ func (c *Channel) seek(to ident.Sequence) {
 		c.cursor.Seek(to)
 		c.rewindLocked()
 		for s := range c.subs.all {
-			s.wake() // the revoked deliveries free its credit
+			s.wake() // the revoked deliveries release its credit
 		}
 	})
 }
 
-// SeekEffect is the effect of a seek on a channel of one partition. Skips and Repeats count messages of
-// the log (cursor.Cursor.Moves), as the depth does: also messages that expired or are for another channel.
+// SeekEffect is the effect of a seek on a channel of one partition. Skips and Repeats count messages of the log
+// (cursor.Cursor.Moves), as the depth does, including messages that expired or are for another channel.
 type SeekEffect struct {
 	From    ident.Sequence // the confirmed sequence before
 	To      ident.Sequence // and after
@@ -256,7 +256,7 @@ func (c *Channel) depthLocked() int64 {
 	return max(unread, 0) + int64(c.cursor.Deferred.Ready())
 }
 
-// lowWaterLocked is the least sequence whose message may still be needed where it was published.
+// lowWaterLocked is the lowest sequence whose message may still be needed at its original position.
 func (c *Channel) lowWaterLocked() ident.Sequence {
 	isRelocated := func(seq ident.Sequence) bool { return c.p.relocations.holds(seq, 0) }
 	low := c.cursor.Deferred.Low(c.cursor.Confirmed(), isRelocated)

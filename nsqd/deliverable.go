@@ -7,16 +7,16 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// verdict says whether a message may be delivered now and, if not, why.
+// verdict is whether a message may be delivered now and, if not, why.
 type verdict uint8
 
 const (
 	deliver verdict = iota
 
-	// The channel delivers no message now, and finishes none on its own:
+	// The channel delivers no message now, and does not finish any by itself:
 	notLeading    // this broker does not lead the partition
 	policyMissing // the broker has not set the channel's policy yet, so a filter would be missing
-	fenced        // this leader may have been replaced: it has lost contact with its replicas
+	fenced        // this leader has lost contact with its replicas and may have been replaced
 
 	// The channel delivers no message now:
 	channelPaused
@@ -25,7 +25,7 @@ const (
 
 	// The message is skipped, and the channel continues with the next one:
 	settled  // finished, or in the deferred set
-	dead     // it has used up its attempts: it goes to the dead letters
+	dead     // it has used up its attempts and goes to the dead letters
 	rejected // it is for another channel, or the filter rejects it
 	expired  // it has outlived its time to live
 	sampled  // the subscriber's sample rate leaves it out
@@ -34,13 +34,14 @@ const (
 // stopsChannel reports whether the verdict holds for every message of the channel.
 func (v verdict) stopsChannel() bool { return v >= notLeading && v <= uncommitted }
 
-// stopsReap reports whether Reap has to wait, too.
+// stopsReap reports whether Reap must also wait.
 func (v verdict) stopsReap() bool { return v >= notLeading && v <= fenced }
 
-// verdictLocked decides whether the front of a window, or without one any message, may be delivered to s now.
+// verdictLocked decides whether the first message of a window may be delivered to s now; without a window, whether any
+// message may be.
 //
-// A delayed message is in no window before it is due (DeferredSet.Expire). availableLocked adds the pause after a
-// failed read and the paced catch-up, Pull the subscriber's credit.
+// A delayed message enters a window only when it is due (deferredSet.Expire). availableLocked also takes into account
+// the pause after a failed read and the paced catch-up, and Pull the subscriber's credit.
 func (c *Channel) verdictLocked(s *Subscriber, w *window, now int64) verdict {
 	switch {
 	case !c.serving.leads:
@@ -93,7 +94,7 @@ func (c *Channel) usedUpLocked(seq ident.Sequence) bool {
 	return c.policy.isDead(e.Attempts())
 }
 
-// life is the data of one message on which its time to live depends.
+// life holds the data of one message that determine its expiry.
 type life struct {
 	seq   ident.Sequence
 	since int64 // unix ns; 0: unknown
@@ -105,7 +106,7 @@ func lifeOf(m *queue.Message) life {
 }
 
 // SetTTL limits the life of all messages in ms since they were published or, with a delay, due; 0: no limit. An expired
-// message is finished instead of delivered, at the latest by Reap, or goes to the dead letters.
+// message is not delivered but finished, by Reap at the latest, or it goes to the dead letters.
 func (p *Partition) SetTTL(ms int64) { p.ttl.Store(ms) }
 
 func (p *Partition) outlived(l life, now int64) bool {

@@ -5,7 +5,7 @@
 // All channels of a partition share its log. A channel is a cursor on that log. A Partition holds the channels. On a
 // follower a Partition is only the replicated state (the register of the replica). Lead lets it serve subscribers.
 //
-// verdictLocked (deliverable.go) says why a message is, or is not, delivered now.
+// verdictLocked (deliverable.go) decides whether a message is delivered now, and why not.
 //
 // The cursor of a channel with its deferred messages is package nsqd/cursor. The encoding of the
 // replicated state is package nsqd/state. Message ids are in package internal/api.
@@ -13,7 +13,7 @@
 // # Goroutines
 //
 // The package starts no goroutine. Subscribers call Pull. The broker's clock calls Expire at Due, and Flush while
-// Dirty. A Pace ends the pauses of channels that are far behind, from a goroutine of its own.
+// Dirty. A Pace ends the pauses of channels that are far behind, from its own goroutine.
 //
 // # Invariants
 //
@@ -34,12 +34,11 @@
 //  9. No lock is held over Log.Read.
 //  10. A paused channel that is far behind gains on its producers: a pause ends at the latest
 //     after half as many new puts as the channel has delivered since its last pause.
-//  11. A message that the channel's filter rejects is finished for the channel, and a filter
-//     finishes no message that it accepts. The filter in force at a delivery decides. A channel is
-//     its name and its id: it delivers nothing under the policy of another channel of the name, nor
-//     before it has its own.
-//  12. A receipt settles one delivery, regardless of how it arrives: that of its epoch and number. A
-//     partition gives no two deliveries of an epoch the same number.
+//  11. A message that the channel's filter rejects is finished for the channel, and a filter finishes no message that
+//     it accepts. The filter in force at a delivery decides. A channel is identified by name and id: it delivers
+//     nothing under the policy of an earlier channel of the same name, nor before its own policy is set.
+//  12. A receipt settles one delivery, identified by epoch and number, regardless of how the receipt arrives. No two
+//     deliveries of a partition have the same epoch and number.
 //
 // # Locks
 //

@@ -14,7 +14,7 @@ type delivery struct {
 	deadline int64       // unix ns
 	start    int64       // unix ns of the delivery; TOUCH is capped relative to it
 	putTime  int64       // unix ns of the publish, for the latency
-	name                 // of no other delivery of the partition
+	name                 // unique among the deliveries of the partition
 	attempts uint16      // including this delivery
 	deferred bool        // the sequence is in the deferred set
 	moving   bool        // dead, and the broker is moving it to the dead letters
@@ -40,8 +40,8 @@ type inFlightSet struct {
 	bySeq map[ident.Sequence]*delivery
 	heap  []*delivery
 	free  []*delivery
-	// withdrawn has the last delivery of messages that were withdrawn from their subscribers. Their attempts do not
-	// tell earlier deliveries from it.
+	// withdrawn holds the last delivery of each message that was withdrawn from its subscriber, because the attempts
+	// alone cannot distinguish it from earlier deliveries.
 	withdrawn map[ident.Sequence]name
 }
 
@@ -153,8 +153,8 @@ func (f *inFlightSet) fix(i int, x *delivery) {
 	}
 }
 
-// The heap has four children a node. A finish in order removes the earliest deadline, which touches
-// half the levels of a binary heap.
+// Each node of the heap has four children. A finish in order removes the earliest deadline, and passes half as many
+// levels as in a binary heap.
 func (f *inFlightSet) up(i int, x *delivery) {
 	for i > 0 {
 		parent := (i - 1) / 4

@@ -2,11 +2,12 @@ package nsqd
 
 // A subscriber waits if its last Pull left credit unused. When messages come, the channel wakes as many waiting
 // subscribers as the messages need: those connected to this broker first, each group in the order of waiting. A wake-up
-// is an offer: until the subscriber pulls, that many messages count as offered. If it does not pull within offerNS, the
-// offer lapses (Expire) and the next subscribers are woken. So a stuck subscriber delays the others by offerNS.
+// is an offer: until the subscriber pulls, messages up to its credit count as offered. If it does not pull within
+// offerNS, the offer lapses (Expire) and the next subscribers are woken. So a stuck subscriber delays the others by
+// offerNS.
 const offerNS = 5 * nsPerMS
 
-// subscriberList is a queue of waiting subscribers, linked through them.
+// subscriberList is a queue of waiting subscribers, as a linked list through the subscribers.
 type subscriberList struct{ first, last *Subscriber }
 
 func (l *subscriberList) empty() bool { return l.first == nil }
@@ -41,7 +42,7 @@ type subscribers struct {
 	all             map[*Subscriber]struct{}
 	direct, relayed subscriberList // waiting
 	offered         int            // credit of the subscribers that were woken and have not pulled since
-	offeredDirect   int            // of it, that of direct subscribers
+	offeredDirect   int            // the part of offered that belongs to direct subscribers
 	offeredAt       int64
 }
 
@@ -69,7 +70,8 @@ func (c *Channel) withdrawOfferLocked(s *Subscriber) {
 	s.want = 0
 }
 
-// allowedLocked is the part of want that s may take: a relay leaves what is offered to clients of this broker.
+// allowedLocked is the part of want that s may take: a relay must leave the messages that are offered to clients of
+// this broker.
 func (c *Channel) allowedLocked(s *Subscriber, want int, now int64) int {
 	if s.Direct || c.subs.offeredDirect == 0 {
 		return want
@@ -117,7 +119,7 @@ func (c *Channel) expireOffersLocked(now int64) int64 {
 		return c.subs.offeredAt + offerNS
 	}
 	for s := range c.subs.all {
-		s.offered = false // its wake-up is still pending
+		s.offered = false // it still has the wake-up pending
 	}
 	c.subs.offered, c.subs.offeredDirect = 0, 0
 	return never

@@ -17,13 +17,14 @@ import (
 
 // Errors of this package, besides outcome.ErrNotInFlight, outcome.ErrNotOwner and outcome.ErrChannelNotFound.
 var (
-	// ErrNotLeader means that this broker does not lead the partition. The next leader may have a change that waited.
+	// ErrNotLeader means that this broker does not lead the partition. A change that was waiting may still take effect
+	// at the next leader.
 	ErrNotLeader = errors.New("nsqd: not the leader of this partition")
 	// ErrDeleted means that the channel was deleted.
 	ErrDeleted = errors.New("nsqd: channel is deleted")
 	// ErrNotReplicated means that a change did not reach all in-sync replicas.
 	ErrNotReplicated = errors.New("nsqd: change was not replicated")
-	// ErrAttached means that the subscriber is attached already, or was detached.
+	// ErrAttached means that the subscriber is already attached, or was detached.
 	ErrAttached = errors.New("nsqd: subscriber is attached already")
 )
 
@@ -36,20 +37,21 @@ type Log interface {
 	// Read appends at most max committed messages from sequence `from` on to dst, at least one if there is one. It may
 	// read a disk, and skips messages only if retention has removed them.
 	Read(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error)
-	// ReadRelocated returns a message of the committed relocation batch that begins at an offset.
-	// False: the batch or the message is not there. It may read a disk.
+	// ReadRelocated returns a message of the committed relocation batch that begins at an offset. False: the batch or
+	// the message does not exist. It may read a disk.
 	ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Message, bool, error)
 }
 
 // Replicator replicates changes of the channel state.
 type Replicator interface {
-	// Submit enqueues a change, in the order of the calls. It completes the change exactly once, perhaps at once.
+	// Submit enqueues a change, in the order of the calls. It completes the change exactly once, perhaps before Submit
+	// returns.
 	Submit(c Change)
 }
 
 // Options of a partition's channels. Zero values mean the defaults.
 type Options struct {
-	MsgTimeoutMS    int64 // 60,000: for subscribers without a timeout of their own
+	MsgTimeoutMS    int64 // 60,000: for subscribers that set no timeout
 	MaxMsgTimeoutMS int64 // 900,000: TOUCH cannot extend a delivery beyond it
 	MaxReqTimeoutMS int64 // 3,600,000: longer requeue delays are clamped to it
 	// EphemeralDepth bounds the undelivered messages of an ephemeral channel (10,000, NSQ's --mem-queue-size).
@@ -58,11 +60,11 @@ type Options struct {
 	Percentiles []float64
 	// PercentileWindowMS is the window of the percentiles (600,000).
 	PercentileWindowMS int64
-	// Policy returns the configured policy of the channel that has a name now, or the zero value. A channel with
-	// another id delivers nothing before SetPolicy. It must not block. nil: there are no policies.
+	// Policy returns the configured policy of the channel that currently has a name, or the zero value. A channel with
+	// another id delivers nothing before SetPolicy is called. Policy must not block. nil: channels have no policies.
 	Policy func(channel string) Policy
-	// Wake is called when Expire, Flush or DeadPending has work, with its time in unix ns (0: at
-	// once). It is called under locks: it must neither block nor call back. nil: the caller polls.
+	// Wake is called when Expire, Flush or DeadPending has work to do, with the due time in unix ns (0: at once). It is
+	// called under locks: it must neither block nor call back. nil: the caller polls.
 	Wake func(atNS int64)
 	// Fence is a time in unix ns until which all partitions that share it may deliver, even if the fence of
 	// Partition.Extend is earlier. May be nil.
@@ -95,18 +97,18 @@ func (o Options) withDefaults() Options {
 
 const (
 	nsPerMS = int64(time.Millisecond)
-	// never is the earliest deadline if there is none.
+	// never stands for a deadline that does not exist.
 	never = int64(math.MaxInt64)
 )
 
-// origin is the place at which a channel begins.
+// origin is where a channel begins.
 type origin uint8
 
 // The origins of a channel.
 const (
 	// FromLatest is the committed end: the channel gets new messages only.
 	FromLatest origin = iota
-	// FromBacklog is the first message that the topic kept for its first channel.
+	// FromBacklog is the first message that the topic has retained for its first channel.
 	FromBacklog
 	// FromEarliest is the first message that the log still has.
 	FromEarliest
@@ -120,12 +122,13 @@ type ChannelOptions struct {
 	Sequence ident.Sequence // with FromSequence
 	// ID distinguishes the channel from earlier and later ones of the same name. 0: ephemeral.
 	ID uint64
-	// Ordered channels have one message in flight, and deliver the next one when its finish is on all in-sync
-	// replicas. A message that was published with a delay comes when it is due. No message overtakes a failed one.
+	// Ordered channels have one message in flight, and deliver the next one when its finish is on all in-sync replicas.
+	// A message that was published with a delay is delivered when it is due. No message overtakes a failed one.
 	Ordered bool
 }
 
-// CheckStart parses a place before any leader is asked. It refuses a time in the future. Errors wrap outcome.ErrInvalid.
+// CheckStart parses a start position before any leader is called. It refuses a time in the future. Errors wrap
+// outcome.ErrInvalid.
 func CheckStart(from string) (api.Place, error) {
 	p, err := api.ParsePlace(from)
 	if err == nil {
@@ -134,8 +137,9 @@ func CheckStart(from string) (api.Place, error) {
 	return p, err
 }
 
-// StartOptions returns the options of a channel that begins at the position from in one partition, or at the end if from is
-// beyond it. If from is "", the first channel of a topic begins with the messages that the topic kept, any other at the end.
+// StartOptions returns the options of a channel that begins at the position from in one partition, or at the end if
+// from is beyond it. If from is "", the first channel of a topic begins with the messages that the topic has retained,
+// and any other channel at the end.
 func StartOptions(from string, first bool, index *commitlog.Log) (o ChannelOptions, err error) {
 	p, err := api.ParsePlace(from)
 	if err != nil {

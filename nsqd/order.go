@@ -5,12 +5,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// order is the state of an ordered channel: at most one message in flight, none while another field is set.
+// order is the state of an ordered channel: at most one message is in flight, and none while another field is set.
 //
 // It honours the delay of a failed message (REQ with a delay, the backoff of a policy) before it delivers any message.
 // The next message would change the order, and the same message without a delay would use up its attempts. The wait is
-// replicated: an entry of the deferred set with a deadline and at least one attempt. No message waits for a dead one,
-// or for one that was published with a delay.
+// replicated: an entry of the deferred set with a deadline and at least one attempt. No message waits for a dead
+// message, or for a message that was published with a delay.
 type order struct {
 	on          bool
 	gated       bool             // until the state at the start of this leadership is on all in-sync replicas
@@ -55,7 +55,7 @@ func (c *Channel) findRetriesLocked() {
 	}
 }
 
-// retryingLocked reports whether a failed message still waits. It forgets those that are due or cancelled.
+// retryingLocked reports whether a failed message still waits. It forgets the messages that are due or cancelled.
 func (c *Channel) retryingLocked() bool {
 	for n := len(c.order.retrying); n > 0; n = len(c.order.retrying) {
 		if c.cursor.Deferred.Waits(c.order.retrying[n-1]) {
@@ -67,14 +67,14 @@ func (c *Channel) retryingLocked() bool {
 }
 
 // finishInOrder sends the finish of an ordered channel to the replicas at once. The channel stays blocked until they
-// have it. finish is called under the lock; it returns as finishLocked does.
+// have it. finish is called under the lock, and returns the same values as finishLocked.
 func (c *Channel) finishInOrder(seq ident.Sequence, finish func() (uint16, error)) error {
 	p := c.p
 	p.emit.Lock()
 	defer p.emit.Unlock()
 	c.mu.Lock()
 	attempts, err := finish()
-	if err != nil || attempts == 0 { // it was finished already, and no message waits for this finish
+	if err != nil || attempts == 0 { // it was already finished, and no message waits for this finish
 		c.mu.Unlock()
 		return err
 	}
@@ -90,7 +90,7 @@ func (c *Channel) finishInOrder(seq ident.Sequence, finish func() (uint16, error
 	return nil
 }
 
-// orderedFinish is a finish for whose replication an ordered channel waits.
+// orderedFinish is a finish whose replication an ordered channel is waiting for.
 type orderedFinish struct {
 	channel    *Channel
 	seq        ident.Sequence
@@ -98,7 +98,7 @@ type orderedFinish struct {
 	generation uint64
 }
 
-// completed ends the wait. A message whose finish the replicas lack is delivered again, with the attempts from before.
+// completed ends the wait. If the finish was not replicated, the message is delivered again with its previous attempts.
 func (f *orderedFinish) completed(ok bool) {
 	c := f.channel
 	c.update(func(int64) {

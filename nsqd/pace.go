@@ -5,7 +5,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// pacer makes channels that are far behind pause between bursts, because they take processor time from current puts.
+// pacer makes channels that are far behind pause between bursts, because they take CPU time from current puts.
 type pacer interface {
 	// Burst is the number of bytes that such a channel may deliver between two pauses; 0: no pause. Called under locks.
 	Burst() int
@@ -14,23 +14,24 @@ type pacer interface {
 }
 
 const (
-	// farBehind is the backlog in bytes from which a channel is slowed: more than consumers miss in a bad second.
+	// farBehind is the backlog in bytes from which a channel is slowed: more than consumers fall behind in a bad
+	// second.
 	farBehind = 16 << 20
-	// probeBytes is the number of bytes after which a channel that need not pause asks the Pace again.
+	// probeBytes is the number of bytes after which a channel that need not pause consults the Pace again.
 	probeBytes = 256 << 10
 )
 
 // pacing is the state of a channel's paced catch-up.
 type pacing struct {
-	quota    int            // bytes that it may deliver before it asks the Pace
+	quota    int            // bytes that it may deliver before it consults the Pace
 	messages ident.Sequence // delivered since it asked
 	slowed   bool           // quota is a burst of the Pace
 	paused   bool           // no new message is delivered until the pause is over,
 	resumeAt ident.Sequence // or until the limit has reached this sequence
 }
 
-// paceLocked counts a new message that is delivered, and pauses the channel after a burst. New puts end the pause, half
-// as many as were delivered before it, so a channel gains on its producers however busy the broker is.
+// paceLocked counts a new message that is delivered, and pauses the channel after a burst. The pause also ends after
+// half as many new puts as were delivered before it, so a channel gains on its producers however busy the broker is.
 func (c *Channel) paceLocked(m *queue.Message) {
 	r := &c.reader.pacing
 	r.quota -= m.Size()
@@ -53,7 +54,8 @@ func (c *Channel) paceLocked(m *queue.Message) {
 
 func (c *Channel) resume() { c.update(func(int64) { c.reader.pacing.paused = false }) }
 
-// quotaLocked is the part of n new messages for which subscribers are woken: those that go before the next pause.
+// quotaLocked is the part of n new messages for which subscribers are woken: those that are delivered before the next
+// pause.
 func (c *Channel) quotaLocked(n int) int {
 	switch {
 	case c.reader.pacing.paused:

@@ -27,7 +27,8 @@ type Partition struct {
 	ttl    atomic.Int64 // ms; 0: messages have no time to live
 	counts partitionCounts
 
-	// emit makes computing a delta and submitting it one step: deltas leave in the order in which they apply.
+	// emit makes computing and submitting a delta one step, so that deltas are submitted in the order in which they
+	// apply.
 	emit    sync.Mutex
 	updates updates
 
@@ -38,7 +39,7 @@ type Partition struct {
 	pause      topicPause
 	keep       ident.Sequence // first sequence that the topic keeps while it has no channels
 
-	openChanges openChanges // the last three have locks of their own
+	openChanges openChanges // the last three have their own locks
 	relocations relocations
 	work        works
 }
@@ -49,7 +50,7 @@ type leadership struct {
 	epoch       ident.Epoch
 	committed   ident.Position
 	inherited   ident.Sequence // the committed end when it began
-	hadChannels bool           // a channel existed since then
+	hadChannels bool           // a channel has existed since then
 	earlier     uint64         // messages committed in earlier leaderships of this process
 }
 
@@ -63,7 +64,7 @@ type topicPause struct {
 type partitionCounts struct {
 	stored     atomic.Int64  // bytes of bodies committed under this broker since its start
 	attached   atomic.Uint64 // subscriptions
-	deliveries atomic.Uint64 // made by this process; it numbers them
+	deliveries atomic.Uint64 // number of deliveries by this process, from which they are numbered
 }
 
 // NewPartition returns a follower without channels.
@@ -81,11 +82,11 @@ func NewPartition(topic string, id ident.Partition, log Log, rep Replicator, o O
 func (p *Partition) Lead(epoch ident.Epoch) {
 	p.ApplyPending()
 	p.startLeading(epoch)
-	p.o.Wake(0) // timers that fired while this broker did not lead fire now
+	p.o.Wake(0) // timers that expired while this broker did not lead fire now
 }
 
-// startLeading starts serving. If cursors moved back or an ordered channel is gated, it posts a change. Even if that is
-// empty, its completion proves that the replicas have all earlier state.
+// startLeading starts serving. If cursors moved back or an ordered channel is gated, it posts a change. Even if the
+// change is empty, its completion proves that the replicas have all earlier state.
 func (p *Partition) startLeading(epoch ident.Epoch) {
 	p.emit.Lock()
 	defer p.emit.Unlock()
@@ -145,10 +146,12 @@ func (p *Partition) moveBackLocked(committed ident.Position) (back []state.Recor
 	return back
 }
 
-// Unlead stops serving at once. Deliveries are forgotten, waiting changes fail, subscribers and ephemeral channels end.
+// Unlead stops serving at once. Deliveries are forgotten, waiting changes fail, subscriptions end, and ephemeral
+// channels are removed.
 func (p *Partition) Unlead() { p.unlead() }
 
-// Retire is Unlead for a transfer: it submits the last changes. A finish is among them, or refused with ErrNotLeader.
+// Retire is Unlead for a transfer: it submits the last changes. Each finish is either among them or refused with
+// ErrNotLeader.
 func (p *Partition) Retire() {
 	p.emit.Lock()
 	defer p.emit.Unlock()

@@ -16,9 +16,9 @@ import (
 type Policy struct {
 	// MaxAttempts is the number of failed deliveries after which a message is dead (DeadLetters); 0: unlimited.
 	MaxAttempts uint16
-	// DeadLetters: there is a topic for dead messages. A message that has failed and then expired is dead, too.
+	// DeadLetters: there is a topic for dead messages. A message that has failed and then expired is also dead.
 	DeadLetters bool
-	// Backoff is the least delay before a redelivery. During it an ordered channel delivers no later message.
+	// Backoff is the minimum delay before a redelivery. During it an ordered channel delivers no later message.
 	Backoff option.Backoff
 	// Filter is the text of a filter (package nsqd/filter); "": none. The channel finishes what it rejects.
 	Filter string
@@ -35,14 +35,15 @@ type policyInForce struct {
 }
 
 type deadMessages struct {
-	hold    Subscriber       // has them in flight until they are moved; never attached
-	pending []ident.Sequence // those that the broker has not fetched yet, oldest first
+	hold    Subscriber       // subscriber that holds dead messages in flight until they are moved; never attached
+	pending []ident.Sequence // dead messages that the broker has not fetched yet, oldest first
 }
 
-// deadMoveTimeout is the time to move a dead message, before it is offered to the broker again.
+// deadMoveTimeout is how long the move of a dead message may take before the message is offered to the broker again.
 const deadMoveTimeout = 60_000 * nsPerMS
 
-// SetPolicy replaces the channel's policy, unless that is newer, or p is for another channel of the same name.
+// SetPolicy replaces the channel's policy, unless the current policy is newer, or p is for another channel of the same
+// name.
 func (c *Channel) SetPolicy(p Policy) { c.update(func(int64) { c.setPolicyLocked(p) }) }
 
 func (c *Channel) setPolicyLocked(p Policy) {
@@ -62,8 +63,8 @@ func (c *Channel) Policy() Policy {
 // isDead reports whether a message that failed has used up its attempts.
 func (p *Policy) isDead(attempts uint16) bool { return p.MaxAttempts > 0 && attempts >= p.MaxAttempts }
 
-// holdDeadLocked puts a dead message, which is in the deferred set, into flight to the hold, until the broker has moved
-// it to the dead letters. expired: it has outlived its time to live.
+// holdDeadLocked moves a dead message from the deferred set to the dead-letter hold, in which it counts as in flight
+// until the broker has moved it to the dead letters. expired: it has outlived its time to live.
 func (c *Channel) holdDeadLocked(seq ident.Sequence, attempts uint16, expired bool, now int64) {
 	c.cursor.Deferred.MarkInFlight(seq, attempts)
 	c.inFlight.add(delivery{
@@ -75,7 +76,7 @@ func (c *Channel) holdDeadLocked(seq ident.Sequence, attempts uint16, expired bo
 	c.deadPendingLocked()
 }
 
-// deadPendingLocked has the broker fetch dead messages.
+// deadPendingLocked makes the broker fetch dead messages.
 func (c *Channel) deadPendingLocked() {
 	c.p.timers.dead.Store(true)
 	c.p.o.Wake(0)
@@ -97,11 +98,11 @@ func (c *Channel) holdDeadFrontLocked(now int64) {
 	}
 }
 
-// DeadPending reports once that some channel has dead messages. If they are not fetched, it does so again later.
+// DeadPending reports once that some channel has dead messages. If they are not fetched, it reports them again later.
 func (p *Partition) DeadPending() bool { return p.timers.dead.Swap(false) }
 
 // DeadLetters returns dead messages, about pullBytes of them. The caller publishes them to the dead-letter topic and
-// then calls DeadMoved, or ReleaseDead; without either they are offered again after a while. It may read a disk.
+// then calls DeadMoved, or ReleaseDead; if it calls neither, they are offered again after a while. It may read a disk.
 func (c *Channel) DeadLetters() (all []api.Delivery) {
 	for bytes := 0; bytes < pullBytes && len(all) < maxRevoked; {
 		d, ok := c.nextDeadLetter()
@@ -140,9 +141,9 @@ func (c *Channel) nextDeadLetter() (d api.Delivery, ok bool) {
 	return d, false
 }
 
-// retryDeadMoveLocked offers a dead message again that was not moved in time.
+// retryDeadMoveLocked offers a dead message again if it was not moved in time.
 func (c *Channel) retryDeadMoveLocked(f *delivery, now int64) {
-	if f.moving { // else the broker has not fetched it yet
+	if f.moving { // otherwise the broker has not fetched it yet
 		f.moving = false
 		c.dead.pending = append(c.dead.pending, f.seq)
 	}
@@ -155,12 +156,12 @@ func DeadReceipt(d *api.Delivery) Receipt {
 	return Receipt{Sequence: d.Message.Seq, Epoch: d.Epoch, Number: d.Number}
 }
 
-// DeadMoved finishes a dead message after it was stored in the dead-letter topic. Errors as Finish.
+// DeadMoved finishes a dead message after it was stored in the dead-letter topic. Errors are those of Finish.
 func (c *Channel) DeadMoved(r Receipt) error { return c.Finish(&c.dead.hold, r) }
 
-// ReleaseDead defers a dead message by one second after a move that failed.
+// ReleaseDead defers a dead message by one second after a failed move.
 func (c *Channel) ReleaseDead(r Receipt) {
-	_ = c.withNamed(&c.dead.hold, r, func(f *delivery, now int64) { // an ordered channel may deliver again
+	_ = c.withNamed(&c.dead.hold, r, func(f *delivery, now int64) { // the release lets an ordered channel deliver again
 		c.inFlight.remove(f)
 		c.cursor.Deferred.Schedule(cursor.NewEntry(f.seq, now+1000*nsPerMS, f.attempts))
 		c.p.lower(now + 1000*nsPerMS)
@@ -225,22 +226,22 @@ func (c *Channel) settleRejectedLocked(rejected []cursor.Span) {
 	}
 }
 
-// RedriveChannel keeps the dead letters of a dead-letter topic.
+// RedriveChannel retains the dead letters of a dead-letter topic.
 const RedriveChannel = api.DeadLetterChannel
 
 // RedriveFilter is the filter of RedriveChannel, which skips the topic's own messages. Every dead letter has this header.
 const RedriveFilter = "header:##original_channel*=*"
 
-// headerRedriven is the id of the message in the dead-letter topic that was moved back.
+// headerRedriven is the header with the id that a moved-back message had in the dead-letter topic.
 const headerRedriven = "##redriven_id"
 
-// DeadLetterHeader is the header of a message in a dead-letter topic, at most queue.MaxMessageHeader: the message's own
-// header is left out if it does not fit or is no JSON.
+// DeadLetterHeader is the header of a message in a dead-letter topic, at most queue.MaxMessageHeader bytes. The
+// message's own header is left out if it does not fit or is not JSON.
 type DeadLetterHeader struct {
 	Topic    string          `json:"##original_topic"`
 	Channel  string          `json:"##original_channel"`
 	ID       string          `json:"##original_id"`
-	TimeNS   int64           `json:"##original_time"` // of the put, unix ns
+	TimeNS   int64           `json:"##original_time"` // time of the put, unix ns
 	Attempts uint16          `json:"##attempts"`
 	Header   json.RawMessage `json:"##original_header,omitempty"`
 }
@@ -267,8 +268,8 @@ func DecodeDeadLetter(raw []byte) (h DeadLetterHeader, ok bool) {
 
 // Redriven makes the header of the message that is moved back: its own header, and the channel in which it failed.
 func (h DeadLetterHeader) Redriven() []byte {
-	fields := map[string]json.RawMessage{} // a number as it is written
-	_ = json.Unmarshal(h.Header, &fields)  // no object: nothing to keep
+	fields := map[string]json.RawMessage{} // numbers keep their notation
+	_ = json.Unmarshal(h.Header, &fields)  // not an object: nothing to keep
 	if fields == nil {
 		fields = map[string]json.RawMessage{}
 	}

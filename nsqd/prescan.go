@@ -20,7 +20,8 @@ type scanPoint struct {
 }
 
 // prescan finds delayed messages that no consumer has reached yet, so that statistics and listings show them as
-// deferred. Each message is read once, for all channels whose ranges meet: a topic may have hundreds.
+// deferred. Each message is read once for all channels whose ranges overlap, because a topic may have hundreds of
+// channels.
 func (p *Partition) prescan(channels []*Channel) {
 	var all []scanPoint
 	for _, c := range channels {

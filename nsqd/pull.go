@@ -27,7 +27,7 @@ type window struct {
 	head     int
 	average  int                         // average bytes of a message, to read about readAheadBytes at once
 	rejected map[ident.Sequence]struct{} // messages of the ready queue that are not for the channel; nil: none
-	life     life                        // of the message at the front, once Reap has looked at it
+	life     life                        // of the first message, once Reap has examined it
 }
 
 func (w *window) empty() bool           { return w.head == len(w.messages) }
@@ -56,8 +56,8 @@ func (w *window) measure(read []queue.Message) {
 	}
 }
 
-// Pull appends at most credit deliveries, of about Subscriber.PullBytes, to dst and returns it. They are in flight to s
-// from now on. If they are fewer than credit, s.Wake receives when there may be more. Pull may read a disk. A subscriber
+// Pull appends at most credit deliveries, of about Subscriber.PullBytes, to dst and returns it. They are then in flight
+// to s. If there are fewer than credit, s.Wake receives when there may be more. Pull may read a disk. A subscriber
 // calls it again when its credit grows; credit 0 withdraws its demand.
 func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Delivery {
 	now := c.p.o.Now()
@@ -74,7 +74,7 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Deli
 	switch {
 	case s.channel != c: // s was detached while the log was read
 	case full:
-		s.wake() // no demand until it pulls again: an offer to a client that does not read delays the others
+		s.wake() // no demand until it pulls again, because an offer to a client that does not read would delay the others
 	default:
 		if unused := credit - (len(dst) - had); unused > 0 && !s.waiting {
 			s.want = unused
@@ -85,8 +85,8 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Deli
 	return dst
 }
 
-// takeLocked delivers up to want messages. full: it stopped at its bytes, or after skipMessages that
-// are not for the channel, and there may be more. It may release the lock to read.
+// takeLocked delivers up to want messages. full: it stopped at the size limit, or after skipMessages messages that are
+// not for the channel, and there may be more. It may release the lock to read.
 func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []api.Delivery) (_ []api.Delivery, full bool) {
 	c.holdDeadFrontLocked(now)
 	began, most := c.reader.fetched, cmp.Or(s.PullBytes, pullBytes)
@@ -173,7 +173,7 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *api.D
 	from.pop()
 }
 
-// skipFrontLocked takes a message that is not delivered off the front of the window.
+// skipFrontLocked removes a message that is not delivered from the front of the window.
 func (c *Channel) skipFrontLocked(from *window, why verdict, now int64) {
 	again := from == &c.reader.redelivery
 	c.reader.redeliverNext = !again
@@ -232,7 +232,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	c.mu.Lock()
 	c.reader.active = false
 	if generation != c.reader.generation || selected != c.selectionLocked() {
-		return true // the cursor moved, or there is another filter: the caller tries again
+		return true // the cursor moved, or the filter changed: the caller tries again
 	}
 	w.measure(read)
 	if w == &c.reader.redelivery {

@@ -5,7 +5,7 @@ import "github.com/lockstepmq/lockstep/internal/ident"
 // reapMessages bounds how many messages of a channel one Reap checks.
 const reapMessages = 1 << 16
 
-// asideMessages bounds the deferred messages of a channel to which Reap adds.
+// asideMessages is the number of deferred messages of a channel up to which Reap adds more.
 const asideMessages = 1 << 14
 
 // Reap finishes expired messages at the front of every channel, so that retention can remove them although the channel
@@ -15,7 +15,7 @@ func (p *Partition) Reap() {
 		c.update(func(now int64) {
 			c.reapLocked(&c.reader.ahead, now)
 			c.reapLocked(&c.reader.redelivery, now)
-			p.lower(c.cursor.Deferred.Next()) // the read defers delayed messages
+			p.lower(c.cursor.Deferred.Next()) // the read has deferred delayed messages
 		})
 	}
 }
@@ -25,7 +25,7 @@ func (c *Channel) reapLocked(w *window, now int64) {
 	from := c.reader.fetched
 	for range reapMessages {
 		if c.reader.fetched > from+skipMessages {
-			break // a filter rejects message after message
+			break // the filter rejects one message after another
 		}
 		seq, ok := c.frontLocked(w)
 		if !ok || c.verdictLocked(nil, nil, now).stopsReap() {
@@ -91,13 +91,14 @@ func (c *Channel) finishFrontLocked(w *window) {
 }
 
 // setsAsideLocked reports whether Reap adds the next message of the channel to the ready queue: if the channel has a
-// filter and no consumer, as the channel of dead letters. Such messages are relocated, so that the log can go.
+// filter and no consumer, as the channel of dead letters does. Such messages are relocated, so that the log can be
+// trimmed.
 func (c *Channel) setsAsideLocked(w *window) bool {
 	return w == &c.reader.ahead && c.policy.filter != nil && len(c.subs.all) == 0 && !c.order.on && !c.ephemeral && c.cursor.Deferred.Len() < asideMessages
 }
 
-// expireFrontLocked ends an expired message. If it has failed before, and the policy has a topic for dead letters, it
-// goes there; otherwise it is finished. False: it stays, because an ordered channel is blocked.
+// expireFrontLocked ends an expired message. If the message has failed before, and the policy has a dead-letter topic,
+// it goes there; otherwise it is finished. False: the message stays, because an ordered channel is blocked.
 func (c *Channel) expireFrontLocked(w *window, now int64) bool {
 	if w == &c.reader.redelivery {
 		e, _ := c.cursor.Deferred.Get(w.front().Seq)

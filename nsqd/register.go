@@ -118,7 +118,7 @@ func (p *Partition) deleteLocked(name string, keep ident.Sequence) {
 	p.keep = max(p.keep, keep)
 }
 
-// progress applies progress from the leader, or of an operator who discards messages.
+// progress applies progress from the leader, or from an operator who discards messages.
 func (c *Channel) progress(made cursor.Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,30 +127,30 @@ func (c *Channel) progress(made cursor.Progress) {
 		c.cursor.ClearDelta() // a follower sends no deltas
 		return
 	}
-	c.offerLocked(c.p.o.Now()) // an ordered channel may have waited for what is cancelled
+	c.offerLocked(c.p.o.Now()) // an ordered channel may have waited for the cancelled messages
 }
 
 // Decoding a snapshot with a million deferred messages takes a quarter of a second. Replace runs on a core loop, whose
 // other partitions would wait. So it only queues a large snapshot and the deltas that follow it. The next caller that
 // needs the channels, or the broker's clock, applies the queue; an election waits for that.
 
-// applyAtOnceBytes is the largest snapshot that Replace applies itself.
+// applyAtOnceBytes is the largest snapshot that Replace applies immediately.
 const applyAtOnceBytes = 64 << 10
 
-// updates are queued until the channels are needed.
+// updates is the queue of updates that are applied when the channels are needed.
 type updates struct {
 	any      atomic.Bool     // queue is not empty
 	applying sync.Mutex      // held while the queue is applied
 	queue    []pendingUpdate // guarded by Partition.mu
 }
 
-// pendingUpdate is an update that the register has received and the channels do not show yet.
+// pendingUpdate is an update that the register has received but not yet applied to the channels.
 type pendingUpdate struct {
 	bytes []byte
-	whole bool // a snapshot, else a delta
+	whole bool // a snapshot; otherwise a delta
 }
 
-// Replace replaces the current state by a snapshot. A malformed snapshot is logged and changes nothing.
+// Replace replaces the current state with a snapshot. A malformed snapshot is logged and changes nothing.
 func (p *Partition) Replace(full []byte) {
 	p.mu.Lock()
 	small := len(p.updates.queue) == 0 && len(full) <= applyAtOnceBytes
@@ -213,7 +213,7 @@ func (p *Partition) nextSnapshot() []byte {
 	return p.updates.queue[0].bytes
 }
 
-// install makes a snapshot the state. It decodes without the lock.
+// install replaces the state with a snapshot. It decodes without the lock.
 func (p *Partition) install(full []byte) {
 	s, err := state.DecodeSnapshot(full)
 	channels := make(map[string]*Channel, len(s.Channels))

@@ -13,14 +13,14 @@ import (
 )
 
 // Relocate records that the committed relocation batch at an offset contains these messages, on all in-sync replicas.
-// settled: they have the first such record, and no longer need the originals. Errors as DeleteChannel.
+// settled: all of them have the first such record, and no longer need the originals. Errors are those of DeleteChannel.
 func (p *Partition) Relocate(ctx context.Context, at ident.Offset, seqs []ident.Sequence, settled bool) error {
 	return p.change(ctx, func() (state.Record, error) {
 		return state.Record{Kind: state.KindRelocate, Flags: flagIf(settled, state.FlagSettled), Offset: at, Seqs: seqs}, nil
 	})
 }
 
-// Floor is the least confirmed sequence of the durable channels or, without any, the topic's cursor.
+// Floor is the lowest confirmed sequence of the durable channels or, if there are none, the topic's cursor.
 func (p *Partition) Floor() ident.Sequence {
 	p.ApplyPending()
 	p.mu.RLock()
@@ -39,7 +39,7 @@ func (p *Partition) Floor() ident.Sequence {
 }
 
 // DeferredBelow lists, sorted, the messages below a sequence that some durable channel has deferred and that no
-// relocation batch at or above an offset contains. all is false if there are more than most; the list is then empty.
+// relocation batch at or above an offset contains. all is false if there are more than `most`; the list is then empty.
 func (p *Partition) DeferredBelow(below ident.Sequence, at ident.Offset, most int) (seqs []ident.Sequence, all bool) {
 	found := map[ident.Sequence]struct{}{}
 	for _, c := range p.durable() {
@@ -50,7 +50,7 @@ func (p *Partition) DeferredBelow(below ident.Sequence, at ident.Offset, most in
 	return slices.Sorted(maps.Keys(found)), true
 }
 
-// deferredBelow adds the channel's messages to found. False: there are more than most.
+// deferredBelow adds the channel's messages to found. False: found has more than `most` messages.
 func (c *Channel) deferredBelow(below ident.Sequence, at ident.Offset, most int, found map[ident.Sequence]struct{}) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,15 +78,17 @@ func (p *Partition) DeferredCount() (n int) {
 	return n
 }
 
-// Removable decides for retention which part of the log no durable channel needs: messages below the sequence, and log
-// before the offset, from which on relocation batches are needed (MaxInt64: none is). A deferred message is needed
-// where it was published until a relocation batch with it is settled. A topic without durable channels needs everything
-// since its last one was deleted, except what ReleaseEphemeral released. Removable forgets unneeded relocations.
+// Removable decides for retention which part of the log no durable channel needs: messages below the sequence, and the
+// log before the offset, except for the needed relocation batches, which begin at that offset (MaxInt64: none is
+// needed). A deferred message is needed at its original position until a relocation batch that contains it is settled.
+// A topic without durable channels needs everything since its last one was deleted, except what ReleaseEphemeral
+// released. Removable forgets unneeded relocations.
 //
-// It reads channels and relocations atomically, or it could rely on a batch that the second read no longer protects.
+// It reads channels and relocations atomically: otherwise it could rely on a batch that the second read no longer
+// protects.
 func (p *Partition) Removable() (below ident.Sequence, from ident.Offset) {
 	p.ApplyPending()
-	p.mu.RLock() // every delta and snapshot is applied under mu
+	p.mu.RLock() // makes the reads atomic: every delta and snapshot is applied under mu
 	defer p.mu.RUnlock()
 	relocated, needed := p.relocations.list(), map[ident.Sequence]struct{}{}
 	below, durable := ident.MaxSequence, false
@@ -131,10 +133,10 @@ func (p *Partition) Read(from ident.Sequence, most int, dst []queue.Message) ([]
 //
 // Invariants
 //
-//  1. Deltas are idempotent: applied again, also to a newer state, they change nothing. A batch at a higher
-//     offset replaces an earlier one, never the other way.
-//  2. A batch is settled only when every in-sync replica has a durable record that all of them have it. The place
-//     before it, the original or the settled batch, may go from then on, and not before.
+//  1. Deltas are idempotent: applied again, even to a newer state, they change nothing. A batch at a higher offset
+//     replaces an earlier one, never the reverse.
+//  2. A batch is settled only when every in-sync replica has a durable record that all of them have it. Only then may
+//     the previous copy (the original or the previously settled batch) be removed.
 type relocations struct {
 	mu sync.RWMutex
 	at map[ident.Sequence]places
@@ -144,13 +146,13 @@ type relocations struct {
 const noOffset ident.Offset = 0
 
 // places are the relocation batches of one message. Before the latest is settled, a replica without its record may
-// become leader, so the message must still exist at its previous place: the settled batch, or the original.
+// become leader, so the message must still exist in its previous copy: the settled batch, or the original.
 type places struct {
 	settled ident.Offset // noOffset: none
 	latest  ident.Offset // at or above settled
 }
 
-// first is the place from which the message is read. The log from there on is needed.
+// first is the offset from which the message is read. The log from that offset on is needed.
 func (x places) first() ident.Offset {
 	if x.settled != noOffset {
 		return x.settled
@@ -158,7 +160,7 @@ func (x places) first() ident.Offset {
 	return x.latest
 }
 
-// find returns the offset of the relocation batch from which the message is read: the settled one if there is one.
+// find returns the offset of the relocation batch from which the message is read: the settled one if it exists.
 func (c *relocations) find(seq ident.Sequence) (ident.Offset, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -235,8 +237,9 @@ func (c *relocations) replace(all []state.Relocated) {
 	}
 }
 
-// retain forgets the entries that are not needed, and returns the first offset of the log that the rest needs. The caller
-// excludes changes of the state since it read the channels: an entry that was added since would be forgotten.
+// retain forgets the entries that are not needed, and returns the first offset of the log that the remaining entries
+// need. The caller prevents changes of the state since it read the channels, because an entry that was added in the
+// meantime would be forgotten.
 func (c *relocations) retain(needed func(ident.Sequence) bool) (low ident.Offset, any bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,7 +265,7 @@ func (c *relocations) read(log Log, from ident.Sequence, most int, dst []queue.M
 		if len(read) > had && read[had].Seq == from {
 			return read, err
 		}
-		// Retention may have relocated the message, or removed its former place, since find.
+		// Retention may have relocated the message, or removed its previous copy, since find was called.
 		if now, ok := c.find(from); ok == relocated && now == at && log.Start() == start {
 			return read, err
 		}
@@ -281,9 +284,9 @@ func (c *relocations) readFrom(log Log, from ident.Sequence, at ident.Offset, mo
 	return log.Read(from, most, dst)
 }
 
-// readEach reads the messages of a list. The first one gives its error, or is missing, as with read. The others follow
-// in the order of the list, as far as they can be read, until they take about `most` bytes. The reads go in the order
-// of the log, so that a batch with many of the messages is read once.
+// readEach reads the messages of a list. If the first one fails or is missing, the result is that of read. The others
+// follow in the order of the list, as far as they can be read, until they take about `most` bytes. The reads go in the
+// order of the log, so that a batch with many of the messages is read once.
 func (c *relocations) readEach(log Log, seqs []ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
 	dst, err := c.read(log, seqs[0], 1, dst)
 	if err != nil || len(dst) == 0 || dst[0].Seq != seqs[0] {
@@ -298,7 +301,7 @@ func (c *relocations) readEach(log Log, seqs []ident.Sequence, most int, dst []q
 		for n < len(sorted) && sorted[n] == sorted[0]+ident.Sequence(n) {
 			n++
 		}
-		read, _ = c.read(log, sorted[0], n, read[:0]) // its error is reported once this message is the first of a list
+		read, _ = c.read(log, sorted[0], n, read[:0]) // its error is reported when this message is the first of a list
 		for i := range read {
 			found[read[i].Seq] = read[i]
 			bytes += read[i].Size()

@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
-// Stats describes the partition like a topic of its own, with the named channel (all if empty) and perhaps its clients.
+// Stats describes the partition as if it were a topic, with the named channel (all if empty) and perhaps its clients.
 // The numbers of a channel belong to one moment: depth + in flight + deferred + Finished = message count.
 func (p *Partition) Stats(channel string, clients bool) api.TopicStats {
 	t := p.topicStats()
@@ -178,7 +178,8 @@ type position struct {
 }
 
 // Positions lists the positions of the durable channels. If a channel has more than `most` deferred messages, the
-// position ends before the first one that is left out: it is then earlier than the channel, never later.
+// reported position ends before the first omitted one. So it may be earlier than the channel's actual position, but
+// never later.
 func (p *Partition) Positions(most int) (all []position) {
 	for _, c := range p.durable() {
 		all = append(all, c.position(most))
@@ -197,8 +198,8 @@ func (c *Channel) position(most int) position {
 	return at
 }
 
-// Trace gives the state of one message in every channel, sorted by name. There is no history of deliveries. The header
-// decides whether a message that a channel has not read yet is for the channel.
+// Trace returns the state of one message in every channel, sorted by name. There is no history of deliveries. The
+// header decides whether a message that a channel has not read yet is for the channel.
 func (p *Partition) Trace(seq ident.Sequence, header []byte) []api.ChannelTrace {
 	out := []api.ChannelTrace{}
 	for _, c := range p.list() {
@@ -214,7 +215,7 @@ func (p *Partition) Trace(seq ident.Sequence, header []byte) []api.ChannelTrace 
 	return out
 }
 
-// trace gives the state of one message, and the function that describes the clients to which it is in flight.
+// trace returns the state of one message, and the function that describes the clients to which it is in flight.
 func (c *Channel) trace(seq ident.Sequence, header []byte) (t api.ChannelTrace, client func() []api.ClientStats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,15 +246,15 @@ func (c *Channel) trace(seq ident.Sequence, header []byte) (t api.ChannelTrace, 
 	return t, client
 }
 
-// Work is what this process has done as the leader of a partition, in all its leaderships. Its
-// numbers never fall, unlike those of Stats, which are the state of the partition.
+// Work counts the work of this process as the leader of a partition, over all its leaderships. Its numbers never fall,
+// unlike those of Stats, which are the state of the partition.
 type Work struct {
 	Messages uint64 // committed
 	Bytes    uint64 // of their bodies
 	Channels map[string]channelWork
 }
 
-// channelWork is the part of one channel. A channel that is deleted leaves none.
+// channelWork is the work for one channel. It is dropped with the channel.
 type channelWork struct{ Requeued, TimedOut, Filtered, Expired uint64 }
 
 // Add adds the work of another partition.
@@ -329,7 +330,7 @@ func newLatency(percentiles []float64, windowNS, at int64) *latency {
 	}
 }
 
-// insert takes one value in ns, at a time in ns.
+// insert adds one value in ns, measured at a time in ns.
 func (l *latency) insert(ns, at int64) {
 	l.rotate(at)
 	l.now.Insert(float64(ns))
@@ -354,7 +355,7 @@ type mergedLatency struct {
 	count     int
 }
 
-// add takes the values of one channel; nil: it has none.
+// add adds the values of one channel; nil: it has none.
 func (m *mergedLatency) add(l *latency, at int64) {
 	if l == nil {
 		return
@@ -368,7 +369,7 @@ func (m *mergedLatency) add(l *latency, at int64) {
 	m.count += l.now.Count() + l.old.Count()
 }
 
-// result returns the percentiles in nanoseconds, none (JSON null) if they are not measured.
+// result returns the percentiles in nanoseconds, or none (JSON null) if they are not measured.
 func (m *mergedLatency) result() api.E2ELatency {
 	r := api.E2ELatency{Count: m.count}
 	if m.all == nil {

@@ -23,7 +23,8 @@ type Subscriber struct {
 	Settled func(finished bool)
 	// MsgTimeoutMS is the timeout of a delivery; 0: the default.
 	MsgTimeoutMS int64
-	// SampleRate, if not 0, delivers a message if rand(0..99) <= rate, else discards it for the channel (NSQ's rule).
+	// SampleRate, if not 0, delivers a message if rand(0..99) <= rate, and otherwise discards it for the channel (NSQ's
+	// rule).
 	SampleRate int32
 	// Direct: the client is connected to this broker. Direct subscribers have priority over relays.
 	Direct bool
@@ -35,7 +36,7 @@ type Subscriber struct {
 	err         error
 	deliveries  *delivery // in flight to it; a linked list
 	inFlight    int
-	want        int  // credit that its last Pull could not use
+	want        int  // credit that its last Pull did not use up
 	waiting     bool // in one of the channel's lists of waiting subscribers
 	waitingNext *Subscriber
 	waitingPrev *Subscriber
@@ -58,7 +59,7 @@ func (s *Subscriber) wake() {
 	}
 }
 
-// revoke ends a delivery to the subscriber, and wakes it, because its credit has grown.
+// revoke ends a delivery to the subscriber and wakes the subscriber, because its credit has grown.
 func (s *Subscriber) revoke(seq ident.Sequence) {
 	if len(s.revoked) < maxRevoked {
 		s.revoked = append(s.revoked, seq)
@@ -66,7 +67,7 @@ func (s *Subscriber) revoke(seq ident.Sequence) {
 	s.wake()
 }
 
-// Attach makes s a subscriber of the channel. s may pull at once. Errors: ErrNotLeader, ErrDeleted, ErrAttached.
+// Attach makes s a subscriber of the channel. s may then pull. Errors: ErrNotLeader, ErrDeleted, ErrAttached.
 func (c *Channel) Attach(s *Subscriber) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +93,8 @@ func (c *Channel) Attach(s *Subscriber) error {
 	return nil
 }
 
-// Detach ends the subscription. With requeue, the deliveries go back at once; otherwise they wait for their timeout. An
-// ephemeral channel ends with its last subscriber. A subscriber cannot be attached again.
+// Detach ends the subscription. With requeue, the deliveries are requeued at once; otherwise they wait for their
+// timeout. An ephemeral channel is removed with its last subscriber. A subscriber cannot be attached again.
 func (c *Channel) Detach(s *Subscriber, requeue bool) {
 	if requeue {
 		c.detach(s, c.backLocked)
@@ -102,20 +103,21 @@ func (c *Channel) Detach(s *Subscriber, requeue bool) {
 	}
 }
 
-// Withdraw is Detach without the client's doing: the deliveries go back at once, and do not count as attempts.
+// Withdraw is Detach for a cause other than the client: the deliveries are requeued at once and do not count as
+// attempts.
 func (c *Channel) Withdraw(s *Subscriber) { c.detach(s, c.withdrawLocked) }
 
-// Undo reverses a delivery that the client has not seen. It does not count as an attempt. Errors as Finish.
+// Undo reverses a delivery that the client has not seen. It does not count as an attempt. Errors are those of Finish.
 func (c *Channel) Undo(s *Subscriber, r Receipt) error {
 	return c.withNamed(s, r, func(f *delivery, _ int64) { c.undoLocked(f) })
 }
 
-// Return requeues a delivery whose client has left, as Detach does. Errors as Finish.
+// Return requeues a delivery whose client has left, as Detach does. Errors are those of Finish.
 func (c *Channel) Return(s *Subscriber, r Receipt) error {
 	return c.withNamed(s, r, func(f *delivery, _ int64) { c.backLocked(f) })
 }
 
-// AwaitTimeout leaves a delivery whose client has left in flight until its timeout. Errors as Finish.
+// AwaitTimeout leaves a delivery whose client has left in flight until its timeout. Errors are those of Finish.
 func (c *Channel) AwaitTimeout(s *Subscriber, r Receipt) error {
 	return c.withNamed(s, r, func(f *delivery, _ int64) { c.inFlight.detach(f) })
 }
@@ -127,7 +129,7 @@ func (c *Channel) undoLocked(f *delivery) {
 	c.changedLocked()
 }
 
-// withdrawLocked undoes a delivery that the client may have seen. Its edge may claim it, until there is a later one.
+// withdrawLocked undoes a delivery that the client may have seen. Its edge may claim it until a later delivery is made.
 func (c *Channel) withdrawLocked(f *delivery) {
 	c.undoLocked(f)
 	last, waiting := &c.inFlight.withdrawn, &c.cursor.Deferred

@@ -13,15 +13,16 @@ type timers struct {
 	dead  atomic.Bool  // some channel has dead messages for the broker
 }
 
-// fences are times in unix ns from which on no channel delivers; 0: no fence.
+// fences are times in unix ns after which no channel delivers; 0: no fence.
 type fences struct{ all, ordered atomic.Int64 }
 
-// Extend moves the fence, behind which a leader without contact to its replicas delivers nothing, to a time in unix ns.
+// Extend moves the fence to a time in unix ns. After the fence a leader without contact to its replicas delivers
+// nothing.
 func (p *Partition) Extend(untilNS int64) {
 	p.extend(untilNS, &p.fences.all, &p.fences.ordered)
 }
 
-// ExtendUnordered is Extend for all channels but the ordered ones.
+// ExtendUnordered is Extend for all channels except the ordered ones.
 func (p *Partition) ExtendUnordered(untilNS int64) {
 	p.fences.ordered.CompareAndSwap(0, untilNS)
 	p.extend(untilNS, &p.fences.all)
@@ -36,7 +37,7 @@ func (p *Partition) extend(untilNS int64, fences ...*atomic.Int64) {
 	if !closed {
 		return
 	}
-	for _, c := range p.list() { // no subscriber was woken behind the closed fence
+	for _, c := range p.list() { // no subscriber was woken while the fence was closed
 		c.update(func(int64) {})
 	}
 }
@@ -63,17 +64,18 @@ func (p *Partition) lower(deadline int64) {
 
 // Expire requeues deliveries that timed out and makes due deferred messages ready. It returns the new Due.
 func (p *Partition) Expire(nowNS int64) (nextNS int64) {
-	p.timers.due.Store(never) // first, so that a deadline that lowers it during the loop is not lost
+	p.timers.due.Store(never) // first, so that a deadline set during the loop is not lost
 	for _, c := range p.list() {
 		p.lower(c.expire(nowNS))
 	}
 	return p.timers.due.Load()
 }
 
-// dueBatch is the number of messages that become ready or time out under one lock, which the core loop needs too.
+// dueBatch is the number of messages that become ready or time out while the lock is held once. The core loop needs the
+// same lock.
 const dueBatch = 1024
 
-// fireTimers makes due deferred messages ready, then gives back deliveries that timed out. True: there may be more.
+// fireTimers makes due deferred messages ready, then requeues deliveries that timed out. True: there may be more.
 func (c *Channel) fireTimers(now int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +122,7 @@ func (c *Channel) expire(now int64) int64 {
 }
 
 // ClockSetBack adjusts the partition after Options.Now was set back by byNS nanoseconds: fences and timeouts keep their
-// distance. A delayed message keeps its date, unless an ordered channel waits for its redelivery.
+// distance. A delayed message keeps its absolute time, unless an ordered channel waits for its redelivery.
 func (p *Partition) ClockSetBack(byNS int64) {
 	for _, fence := range []*atomic.Int64{&p.fences.all, &p.fences.ordered} {
 		if fence.Load() != 0 {
@@ -139,7 +141,7 @@ func (c *Channel) setBack(now, byNS int64) {
 	c.reader.retryAt = min(c.reader.retryAt, now)
 	for _, f := range c.inFlight.bySeq {
 		f.start = min(f.start, now)
-		if most := now + c.timeoutNS(f.sub); f.deadline > most { // from before, so it keeps its distance
+		if most := now + c.timeoutNS(f.sub); f.deadline > most { // set before the clock change, so it keeps its distance
 			c.inFlight.setDeadline(f, min(f.deadline-byNS, most))
 		}
 	}

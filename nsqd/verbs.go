@@ -13,7 +13,7 @@ import (
 // The verbs of a client name the delivery by its receipt. The delivery must be to s, unless s is nil: a client without a
 // connection sends its receipt to any broker, which passes it to the leader.
 
-// namedLocked finds the delivery that a receipt names. Errors as Finish.
+// namedLocked finds the delivery that a receipt names. Errors are those of Finish.
 func (c *Channel) namedLocked(s *Subscriber, r Receipt) (*delivery, error) {
 	switch {
 	case s != nil && (s.err == ErrNotLeader || s.err == ErrDeleted):
@@ -35,7 +35,7 @@ func (c *Channel) namedLocked(s *Subscriber, r Receipt) (*delivery, error) {
 	return f, nil
 }
 
-// withNamed is update with the delivery that a receipt names.
+// withNamed calls update for the delivery that a receipt names.
 func (c *Channel) withNamed(s *Subscriber, r Receipt, change func(f *delivery, now int64)) (err error) {
 	c.update(func(now int64) {
 		var f *delivery
@@ -58,7 +58,7 @@ func (c *Channel) endedByReceiptLocked(s *Subscriber, seq ident.Sequence, finish
 }
 
 // Refusal is the error for a message that is not in flight to s: outcome.ErrNotOwner if it is in flight to another
-// subscriber, else outcome.ErrNotInFlight.
+// subscriber, otherwise outcome.ErrNotInFlight.
 func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,12 +69,12 @@ func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 }
 
 // Finish settles a delivery permanently. An ordered channel delivers the next message when the finish is on all in-sync
-// replicas. With s nil, the subscriber of the delivery is woken. Errors: outcome.ErrNotInFlight; outcome.ErrNotOwner if another
-// delivery of the message is in flight; ErrNotLeader, ErrDeleted.
+// replicas. If s is nil, the subscriber of the delivery is woken. Errors: outcome.ErrNotInFlight; outcome.ErrNotOwner
+// if another delivery of the message is in flight; ErrNotLeader, ErrDeleted.
 func (c *Channel) Finish(s *Subscriber, r Receipt) error { return c.finish(s, r, false) }
 
-// FinishLate is Finish for a client that names the message, not the delivery. Its finish of a delivery of an earlier
-// epoch counts as well, if the message is finished or was not delivered since; the caller makes sure that the message
+// FinishLate is Finish for a client that names the message, not the delivery. The finish also counts for a delivery of
+// an earlier epoch, if the message is finished or has not been delivered since; the caller makes sure that the message
 // was sent to s and not revoked.
 func (c *Channel) FinishLate(s *Subscriber, r Receipt) error { return c.finish(s, r, true) }
 
@@ -89,7 +89,7 @@ func (c *Channel) finish(s *Subscriber, r Receipt, late bool) error {
 	return err
 }
 
-// finishLocked returns the attempts of the message, 0 if it was finished already.
+// finishLocked returns the attempts of the message, 0 if it was already finished.
 func (c *Channel) finishLocked(s *Subscriber, r Receipt, late bool) (uint16, error) {
 	f, err := c.namedLocked(s, r)
 	if late && err == outcome.ErrNotInFlight && s.channel == c && r.Epoch < c.serving.epoch {
@@ -129,15 +129,15 @@ func (c *Channel) finishLateLocked(r Receipt) (uint16, error) {
 	case seq >= c.limit, isDeferred && (e.Deadline != 0 || r.since(e)):
 		return 0, outcome.ErrNotInFlight
 	case c.cursor.Settled(seq) && !isDeferred:
-		return 0, nil // the finish was replicated before
+		return 0, nil // the finish had already been replicated
 	}
 	c.cursor.Finish(seq)
 	c.changedLocked()
 	return e.Attempts() + 1, nil
 }
 
-// Requeue gives a delivery back after a delay in ms, which is clamped to MaxReqTimeoutMS. An ordered channel delivers
-// nothing during the delay, because the message must come before its successors. Errors as Finish.
+// Requeue requeues a delivery after a delay in ms, which is clamped to MaxReqTimeoutMS. An ordered channel delivers
+// nothing during the delay, because the message must come before its successors. Errors are those of Finish.
 func (c *Channel) Requeue(s *Subscriber, r Receipt, delayMS int64) error {
 	return c.withNamed(s, r, func(f *delivery, now int64) {
 		owner := f.sub
@@ -176,7 +176,7 @@ func (c *Channel) backLocked(f *delivery) {
 	}
 }
 
-// Touch restarts the timeout of a delivery, up to MaxMsgTimeoutMS after it was sent. Errors as Finish.
+// Touch restarts the timeout of a delivery, up to MaxMsgTimeoutMS after it was sent. Errors are those of Finish.
 func (c *Channel) Touch(s *Subscriber, r Receipt) error {
 	return c.withNamed(s, r, func(f *delivery, now int64) {
 		c.inFlight.setDeadline(f, min(now+c.timeoutNS(f.sub), f.start+c.p.o.MaxMsgTimeoutMS*nsPerMS))
@@ -184,10 +184,10 @@ func (c *Channel) Touch(s *Subscriber, r Receipt) error {
 }
 
 // Reclaim puts deliveries that clients of a relay still process after a change of leader into flight to s, without
-// sending them again. They keep their receipts and what is left of their timeouts. It returns the sequences that are
-// finished, wait for a deadline, have failed since or were delivered again, and all of them after a seek. Of two claims
-// of a message the later delivery wins. For a receipt without attempts it assumes one more attempt than the channel has
-// recorded.
+// sending them again. They keep their receipts and remaining timeouts. It returns the sequences that cannot be claimed:
+// those that are finished, wait for a deadline, have failed since or were delivered again; after a seek, all of them.
+// If a message is claimed twice, the later delivery wins. For a receipt without attempts it assumes one more attempt
+// than the channel has recorded.
 func (c *Channel) Reclaim(s *Subscriber, held []Receipt) (refused []ident.Sequence) {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -202,8 +202,8 @@ func (c *Channel) Reclaim(s *Subscriber, held []Receipt) (refused []ident.Sequen
 }
 
 // TransferDeliveries ends the subscription of old and assigns those of its deliveries that are in held to s, which is
-// attached already. No other subscriber can receive them in between. The other deliveries of old go back as with
-// Withdraw. It returns as Reclaim does.
+// already attached. No other subscriber can receive them in between. The other deliveries of old are requeued as with
+// Withdraw. The result is that of Reclaim.
 func (c *Channel) TransferDeliveries(old, s *Subscriber, held []Receipt) (refused []ident.Sequence) {
 	now := c.p.o.Now()
 	left := make(map[ident.Sequence]Receipt, len(held))
@@ -250,7 +250,7 @@ func (c *Channel) reclaimLocked(s *Subscriber, h Receipt, now int64) bool {
 	if attempts == 0 {
 		attempts = e.Attempts() + 1
 	}
-	// The message is deferred, so that the reader skips it.
+	// Mark the message as deferred, so that the reader skips it.
 	c.cursor.Settle(cursor.Span{From: h.Sequence, To: h.Sequence + 1})
 	c.cursor.Deferred.MarkInFlight(h.Sequence, attempts-1)
 	c.cursor.Touch(h.Sequence)
@@ -262,17 +262,16 @@ func (c *Channel) reclaimLocked(s *Subscriber, h Receipt, now int64) bool {
 	return true
 }
 
-// Receipt names one delivery: no other delivery of the partition has the same epoch and number. Every
-// verb compares it, because the attempts do not tell deliveries apart: a delivery that is withdrawn gives
-// its attempt back.
+// Receipt names one delivery: no other delivery of the partition has the same epoch and number. Every verb compares it,
+// because attempts do not distinguish deliveries: a withdrawn delivery does not count as an attempt.
 type Receipt struct {
 	Sequence ident.Sequence
 	Epoch    ident.Epoch // of the leader that made the delivery
 	Number   uint64      // the leader counts its deliveries
-	// Attempts is the number of attempts, including the delivery; 0: unknown. It names nothing. A later
-	// leader judges by it whether the message has failed since.
+	// Attempts is the number of attempts, including the delivery; 0: unknown. It does not identify the delivery. A
+	// later leader uses it to decide whether the message has failed since.
 	Attempts uint16
-	// LeftMS is what is left of the timeout, for Reclaim and TransferDeliveries; 0: the whole timeout.
+	// LeftMS is the remaining timeout, for Reclaim and TransferDeliveries; 0: the whole timeout.
 	LeftMS int64
 }
 
@@ -290,8 +289,8 @@ func (r Receipt) name() name { return name{r.Epoch, r.Number} }
 func (r Receipt) since(e cursor.Entry) bool { return r.Attempts > 0 && e.Attempts() >= r.Attempts }
 
 // Awaited reports whether a delivery that is refused may still come into flight: it was made before this leadership
-// began, and its edge may not have reclaimed it yet. The leadership before may have been of the same epoch, if this
-// broker leads on after a transfer that was abandoned.
+// began, and its edge may not have reclaimed it yet. The previous leadership may have had the same epoch, if this
+// broker continued to lead after an abandoned transfer.
 func (c *Channel) Awaited(r Receipt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -67,7 +67,7 @@ func (c *calls) forget(id uint64) chan response {
 	return ch
 }
 
-// complete passes a response to its caller, if the call still waits.
+// complete passes a response to its caller, if the call is still waiting.
 func (c *calls) complete(a arrival) error {
 	r := response{payload: a.payload}
 	if err := Unmarshal(a.header, &r.header); err != nil {
@@ -79,9 +79,9 @@ func (c *calls) complete(a arrival) error {
 	return nil
 }
 
-// Call asks another broker and decodes its answer into resp (a pointer; nil = not wanted). Calls
-// overlap and their answers arrive in any order. Errors: ErrDown and ErrWindow (nothing was sent),
-// ErrBroken or the error of ctx (in doubt), or the error of the peer's Serve, as an *Error.
+// Call makes a call to another broker and decodes its answer into resp (a pointer; nil = not needed). Calls overlap and
+// their answers arrive in any order. Errors: ErrDown and ErrWindow (nothing was sent), ErrBroken or the error of ctx
+// (in doubt), or the error of the peer's Serve, as an *Error.
 func (t *Transport) Call(ctx context.Context, to ident.Node, method string, req, resp any) error {
 	if err := t.call(ctx, to, method, req, resp); err != nil {
 		return fmt.Errorf("rpc: call %s on %s: %w", method, to, err)
@@ -114,13 +114,13 @@ func (t *Transport) call(ctx context.Context, to ident.Node, method string, req,
 	if resp == nil {
 		return nil
 	}
-	if len(r.payload) > limits.Response { // decoded, it could take a multiple
+	if len(r.payload) > limits.Response { // checked first, because decoded it could take several times the memory
 		return fmt.Errorf("%w: response of %d bytes, at most %d are allowed", errTooLarge, len(r.payload), limits.Response)
 	}
 	return Unmarshal(r.payload, resp)
 }
 
-// await returns a response that has arrived rather than any reason to give up.
+// await prefers a response that has arrived over any reason to give up.
 func (c *conn) await(ctx context.Context, ch chan response) (response, error) {
 	var err error
 	select {
@@ -193,7 +193,7 @@ func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error 
 		if err := c.respond(q, nil, refused); !errors.Is(err, ErrWindow) {
 			return err
 		}
-		return nil // the peer does not read its responses: its call times out
+		return nil // the peer does not read its responses, so its call times out
 	}
 	own.Go(func() {
 		defer func() { <-c.slots }()

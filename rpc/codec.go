@@ -16,7 +16,7 @@ const (
 
 func newHandle() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
-	h.StructToArray = true // fields by position: short, and new ones go to the end
+	h.StructToArray = true // encode fields by position: compact, and new fields are appended
 	h.MaxDepth = decodeDepth
 	h.MaxInitLen = decodeLength
 	return h
@@ -72,9 +72,9 @@ func Unmarshal(b []byte, v any) error {
 	return nil
 }
 
-// Bytes is a byte string of a call's struct. On the wire it is the same as a []byte. The codec would
-// decode a long []byte in steps of decodeLength, and copy all of it at each step: an answer of 2 MB
-// would allocate 500 MB. It passes Bytes on in one piece, because all its bytes have arrived.
+// Bytes is a byte string of a call's struct. On the wire it is the same as a []byte. The codec would decode a long
+// []byte in steps of decodeLength, and copy all of it at each step: an answer of 2 MB would allocate 500 MB. The codec
+// passes Bytes on in one piece, because all its bytes have arrived.
 type Bytes []byte
 
 // MarshalBinary returns b itself.

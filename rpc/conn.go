@@ -12,7 +12,7 @@ import (
 // (write.go) is a goroutine that run starts and awaits.
 type conn struct {
 	t        *Transport
-	raw      net.Conn // closed to end everything; never through TLS, which would wait
+	raw      net.Conn // closed to end the connection; not closed through TLS, which would wait
 	nc       net.Conn // raw or TLS over it
 	in       *frameReader
 	out      *outbox
@@ -22,9 +22,9 @@ type conn struct {
 	self     Hello  // as sent to the peer
 	peer     Hello
 	lastRead atomic.Int64 // nanoseconds on the transport's clock; written by the reader
-	traffic  *traffic     // the peer's; nil until run
+	traffic  *traffic     // counters of the peer; nil until run
 
-	calls calls         // dialled: requests that wait for their response
+	calls calls         // on a dialled connection: requests that wait for their response
 	slots chan struct{} // accepted: requests being served
 
 	done  chan struct{} // closed by close
@@ -56,13 +56,13 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// close ends the connection; the first reason counts.
+// close ends the connection; the first reason is recorded.
 func (c *conn) close(why error) {
 	c.once.Do(func() {
 		c.cause = why
 		close(c.done)
 		c.out.close()
-		_ = c.raw.Close() // nothing is owed to the other side
+		_ = c.raw.Close() // no orderly close is needed
 	})
 }
 

@@ -21,9 +21,9 @@ func (p *peer) runConnection(ctx context.Context) {
 	for ctx.Err() == nil {
 		switch lasted := p.connect(ctx); {
 		case lasted >= p.t.o.Times.Dead:
-			pause.pause, pause.again = 0, false // the connection was good: dial again at once
+			pause.pause, pause.again = 0, false // the connection was established: dial again at once
 		case lasted > 0:
-			pause.pause = 0 // the peer answered: the shortest pause notices its death soon
+			pause.pause = 0 // the peer answered: use the shortest pause, so that its death is detected soon
 		}
 		if d := pause.next(); d > 0 {
 			concurrency.SleepUntil(ctx, p.redial, d)
@@ -31,7 +31,8 @@ func (p *peer) runConnection(ctx context.Context) {
 	}
 }
 
-// connect makes one connection and reads it to its end. It returns how long the connection lasted, 0 if there was none.
+// connect makes one connection and reads it to its end. It returns how long the connection lasted, 0 if none was
+// established.
 func (p *peer) connect(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	address := p.mu.address
@@ -84,7 +85,7 @@ func (t *Transport) clientTLS(address string) *tls.Config {
 	return cfg
 }
 
-// shake runs one side of the handshake within its time and size.
+// shake runs one side of the handshake within its limits of time and size.
 func (c *conn) shake(side func(handshake) (Hello, error)) (Hello, error) {
 	if err := c.raw.SetDeadline(time.Now().Add(c.t.o.Times.Handshake)); err != nil {
 		return Hello{}, err
@@ -146,11 +147,11 @@ func (p *peer) complain(ctx context.Context, what string, err error) {
 	}
 }
 
-// backoff gives the pauses between dials: none, then min, doubled up to max, each with jitter so that
-// brokers do not dial in step.
+// backoff computes the pauses between dials: first none, then min, doubled up to max, each with jitter so that brokers
+// do not dial in lockstep.
 type backoff struct {
 	min, max time.Duration
-	pause    time.Duration // the last one; 0: the next one is min
+	pause    time.Duration // the last pause; 0: the next one is min
 	again    bool          // false: the next dial is at once
 }
 

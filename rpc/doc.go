@@ -1,8 +1,8 @@
 // Package rpc carries frames and calls between the brokers of one cluster over TCP: framed,
 // multiplexed, pipelined, authenticated.
 //
-// It deals in nodes, incarnations, classes of traffic and bytes, and has no concept of topics,
-// partitions, epochs and etcd. It stores nothing and repeats nothing: the sender handles a loss.
+// It handles nodes, incarnations, classes of traffic and bytes, and has no concept of topics, partitions, epochs or
+// etcd. It stores nothing and repeats nothing: the sender handles losses.
 //
 // Each broker dials every other one. Frames and requests travel on the connection that their sender dialled; the answer
 // to a request returns on the connection of the request. So a pair of brokers has two connections, and "up" means that
@@ -20,8 +20,8 @@
 //     before bulk. At most one write of lower priorities is ahead of a frame: a piece (256 KiB) of each.
 //  5. "Refused" is reported only for an incarnation to which this process was connected, when both
 //     connections have ended and its address refuses the redial.
-//  6. Nothing that a peer sends can make this process panic or take memory without bound: the handshake takes frames of
-//     4 KiB, a connection one unfinished frame per priority. A request beyond the limit of its method is refused before
+//  6. Nothing that a peer sends can make this process panic or use unbounded memory: the handshake takes frames of 4
+//     KiB, a connection one unfinished frame per priority. A request beyond the limit of its method is refused before
 //     memory is allocated for it, a response before it is decoded.
 //  7. When too many connections are in their handshake, the oldest of them is closed; they never
 //     displace the connection of a broker. Refusals write a bounded number of log lines.
@@ -78,15 +78,15 @@
 // claim another identity than it proves. Under TLS both sides check that the other's certificate belongs to the node of
 // its hello (Identity). Each side refuses a broker that is not registered, or was registered again since. Versions that
 // differ by at most 1 work together. Hellos are padded to be longer than a packet, so that a path that loses large
-// packets counts as no path. Without TLS, the handshake proves the identities, but the bytes after it are neither
-// encrypted nor authenticated.
+// packets does not count as usable. Without TLS, the handshake proves the identities, but the bytes after it are
+// neither encrypted nor authenticated.
 //
 // # Liveness
 //
 // Both sides of every connection send a heartbeat when nothing else was sent within 50 ms. A peer that is silent for
 // 500 ms is reported down, and up again when bytes of it arrive; a connection silent for 1 s is closed. A closed
-// connection is dialled again at once, then every 20 to 500 ms with jitter. A process that finds that it was itself
-// stopped gives its peers the same 500 ms before they count as silent.
+// connection is dialled again at once, then every 20 to 500 ms with jitter. A process that detects that it was itself
+// suspended gives its peers the same 500 ms before they count as silent.
 //
 // # Goroutines
 //

@@ -40,8 +40,8 @@ type row struct {
 	err   error
 }
 
-// rows is the one mapping, read both ways; it never changes. An error that wraps several sentinels
-// takes the row with the lowest code.
+// rows is the one mapping, read both ways; the table never changes. An error that wraps several sentinels takes the row
+// with the lowest code.
 var rows = byCode([]row{
 	{10, outcome.ClassRetryHere, ErrDown},
 	{11, outcome.ClassRetryHere, ErrWindow},
@@ -108,7 +108,7 @@ func (e *Error) Err() error {
 	return e
 }
 
-// Error gives the text of the original error.
+// Error returns the text of the original error.
 func (e *Error) Error() string { return e.Text }
 
 // Is reports whether target is the sentinel of e's code.

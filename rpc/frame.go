@@ -22,7 +22,7 @@ const (
 	ClassRelay Class = 3
 	// ClassControl carries requests and responses, and small cluster messages.
 	ClassControl Class = 4
-	// ClassBulk carries catch-up; it yields to all others.
+	// ClassBulk carries catch-up; it yields to all other classes.
 	ClassBulk Class = 5
 )
 
@@ -36,8 +36,8 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
-// level is the priority of a class: 0 goes first. Puts and their answers do not
-// wait behind the deliveries to consumers that are far behind.
+// level is the priority of a class: 0 is sent first. Puts and their answers do not wait behind the deliveries to
+// consumers that are far behind.
 func (c Class) level() int { return [classes]int{0, 0, 1, 2, 0, 3}[c] }
 
 const levels = 4
@@ -213,10 +213,10 @@ type frameReader struct {
 	prelude [preludeBytes]byte
 	sum     [checksumBytes]byte
 	open    [levels]unfinished
-	limit   int  // bytes of header and payload together
+	limit   int  // limit of header and payload together, in bytes
 	checked bool // the peer sends checksums of all payloads
-	// bound returns an error if a frame with this header may not have that many payload bytes; nil:
-	// MaxPayload is the limit for all.
+	// bound returns an error if a frame with this header must not have that many payload bytes; nil: MaxPayload is the
+	// limit for all.
 	bound func(k kind, header []byte, whole int) error
 }
 

@@ -15,8 +15,8 @@ import (
 const (
 	nonceBytes          = 32
 	handshakeFrameBytes = 4 << 10
-	// paddingBytes make a hello longer than a packet, so that the handshake fails on a path that loses
-	// large packets only. Otherwise the peer would be up by its heartbeats while no append arrives.
+	// paddingBytes make a hello longer than a packet, so that the handshake fails on a path that loses only large
+	// packets. Otherwise heartbeats would keep the peer up while no append arrives.
 	paddingBytes = 2 << 10
 )
 
@@ -159,8 +159,8 @@ func (h handshake) readProof(side string, dialler, acceptor []byte) error {
 	return nil
 }
 
-// proof binds the token to this conversation and, under TLS, to its session, so
-// that a proxy in the middle cannot pass it on.
+// proof binds the token to this conversation and, under TLS, to its session, so that a man in the middle cannot relay
+// it.
 func (h handshake) proof(side string, dialler, acceptor []byte) ([]byte, error) {
 	mac := hmac.New(sha256.New, h.token)
 	for _, part := range [][]byte{[]byte("lockstep rpc " + side), dialler, acceptor} {
@@ -178,7 +178,7 @@ func (h handshake) proof(side string, dialler, acceptor []byte) ([]byte, error) 
 	return mac.Sum(nil), nil
 }
 
-// refuse sends the reason to the other side, if the connection takes it, and returns it.
+// refuse sends the reason to the other side, if the connection accepts it, and returns it.
 func (h handshake) refuse(why error) error {
 	if header, err := Marshal(clip(why.Error())); err == nil {
 		_ = h.send(kindRefusal, header) // the connection closes either way

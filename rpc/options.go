@@ -24,7 +24,7 @@ type Hello struct {
 	Features    uint64            // bits; this package adds its own
 }
 
-// featurePayloadCRC: payloads are sent with a checksum if both sides have it.
+// featurePayloadCRC: payloads are sent with a checksum if both sides have this bit.
 const featurePayloadCRC = 1 << 63
 
 // Options of a Transport. Zero values take the defaults below.
@@ -36,10 +36,10 @@ type Options struct {
 	Token   []byte   // cluster token; empty = none
 	Log     logrus.FieldLogger
 	Times   Times
-	// Connections bounds the accepted ones: 1024 of brokers, 256 in their handshake.
+	// Connections bounds the accepted connections: 1024 of brokers, 256 in their handshake.
 	Connections peertls.Limits
-	// Registered returns the incarnation under which a broker is registered, or 0; an earlier one is
-	// refused. nil = no check.
+	// Registered returns the incarnation under which a broker is registered, or 0; an earlier incarnation is refused.
+	// nil = no check.
 	Registered func(ident.Node) ident.Incarnation
 	// Limits returns the limits of a method; nil = MaxPayload for all.
 	Limits func(method string) CallLimits
@@ -50,10 +50,10 @@ type Options struct {
 	windows  windows // see defaultWindows
 }
 
-// Identity is this broker's certificate, and the check of the certificates of others.
+// Identity is this broker's certificate, and checks the certificates of other brokers.
 type Identity interface {
-	// Config returns the configuration of the next connection, for either end. For mutual TLS
-	// it asks for client certificates.
+	// Config returns the configuration of the next connection, for either end. For mutual TLS it requests client
+	// certificates.
 	Config() *tls.Config
 	// Check returns an error unless the certificate belongs to the broker of this name.
 	Check(cert *x509.Certificate, node string) error
@@ -62,17 +62,17 @@ type Identity interface {
 // CallLimits bound the encoded request and response of a method, in bytes.
 type CallLimits struct{ Request, Response int }
 
-// windows bounds the bytes queued for one peer, per class; a frame beyond is refused with ErrWindow.
-// A frame always fits an empty queue. Class 0 is the connection's own and unbounded.
+// windows bounds the bytes queued for one peer, per class; a frame beyond the bound is refused with ErrWindow. A frame
+// always fits an empty queue. Class 0 is the connection's own and unbounded.
 type windows [classes]int
 
 var defaultWindows = windows{ClassReplica: 64 << 20, ClassForward: 64 << 20, ClassRelay: 32 << 20, ClassControl: 16 << 20, ClassBulk: 16 << 20}
 
 // Times of a connection; for the times of the protocol see coordinator/replica/DESIGN.md 4.7.
 type Times struct {
-	Heartbeat  time.Duration // 50 ms: sent when nothing else was
-	Silent     time.Duration // 500 ms: the peer is reported down
-	Dead       time.Duration // 1 s: the connection is closed
+	Heartbeat  time.Duration // 50 ms: sent after this time if nothing else was
+	Silent     time.Duration // 500 ms: after this silence the peer is reported down
+	Dead       time.Duration // 1 s: after this silence the connection is closed
 	Dial       time.Duration // 500 ms for the TCP connection
 	Handshake  time.Duration // 1 s
 	BackoffMin time.Duration // 20 ms between redials, doubled, with jitter
@@ -84,8 +84,8 @@ type Times struct {
 type Handler interface {
 	// Frame receives one frame of a peer that was reported up.
 	Frame(from ident.Node, inc ident.Incarnation, f Received)
-	// Drained follows each Frame, in its goroutine, without the transport's locks. It may block. That
-	// delays this connection only, which is closed and dialled again after too long a silence.
+	// Drained follows each Frame, in its goroutine, without the transport's locks. It may block. That delays only this
+	// connection, which is closed and dialled again after too long a silence.
 	Drained()
 	// Peer is called when a peer comes up, goes silent or is gone. refused: the process of that incarnation is dead
 	// (its connections have ended and its address refuses new ones); it may follow an earlier up=false.
@@ -121,7 +121,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// def sets *v where it is zero.
+// def sets *v if it is zero.
 func def[T comparable](v *T, value T) {
 	var zero T
 	if *v == zero {

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	burstBytes    = 1 << 20 // of the highest priority in one write
-	frameOverhead = 64      // of an empty frame in its window
+	burstBytes    = 1 << 20 // limit of the highest priority in one write
+	frameOverhead = 64      // size of an empty frame in its window
 )
 
-// outFrame is an outgoing frame. The sender fills it; push gives it to the outbox.
+// outFrame is an outgoing frame. The sender fills it; push passes it to the outbox.
 type outFrame struct {
 	kind    kind
 	class   Class
@@ -95,7 +95,7 @@ func (o *outbox) tryPush(f *outFrame) error {
 
 // take fills an empty burst: with all frames of the highest priority up to burstBytes, and with about a piece of each
 // lower one, so that later frames never wait long behind them. A lower priority is taken whenever nothing above it is
-// left: steady small traffic slows it but does not starve it. It reports whether there was any frame.
+// left, so steady small traffic slows it down but does not starve it. It reports whether there was any frame.
 func (o *outbox) take(b *burst) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -164,12 +164,12 @@ func (q *fifo) pop() *outFrame {
 // of writing's lock owns and reuses it.
 type burst struct {
 	scratch []byte
-	from    int // the scratch bytes before it are in iov
+	from    int // the scratch bytes before this index are in iov
 	iov     net.Buffers
-	left    net.Buffers // the unwritten end of iov
+	left    net.Buffers // the unwritten rest of iov
 	total   int
 	base    int  // total before the priority being taken
-	checked bool // payloads are sent with their checksums
+	checked bool // payloads are sent with checksums
 	pieces  []piece
 }
 
@@ -179,7 +179,7 @@ type piece struct {
 	from, to int
 }
 
-// fits reports whether the next piece of f may be added. The first one of a priority always may.
+// fits reports whether the next piece of f may be added. The first piece of a priority always may.
 func (b *burst) fits(f *outFrame, limit int) bool {
 	next := preludeBytes + checksumBytes + min(f.whole-f.sent, pieceBytes)
 	if f.sent == 0 {
@@ -222,7 +222,7 @@ func (b *burst) add(f *outFrame) bool {
 	return f.sent == f.whole
 }
 
-// sum fills in the checksums. take does not, because senders wait for the outbox's lock.
+// sum fills in the checksums. take does not do that, because senders wait for the outbox's lock.
 func (b *burst) sum() {
 	for _, p := range b.pieces {
 		seal(p.head, b.iov[p.from:p.to])

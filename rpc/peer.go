@@ -27,8 +27,8 @@ var (
 
 // peer is another broker: its two connections and its state at the Handler.
 //
-// mu is held while Handler.Peer and Handler.Frame are called, which alone orders them. It is the one callback under a
-// lock here, and allowed because a Handler does not block. Send, Flush and Up never take mu.
+// mu is held while Handler.Peer and Handler.Frame are called, because only that orders the calls. They are the only
+// callbacks under a lock here, which is allowed because a Handler does not block. Send, Flush and Up never take mu.
 type peer struct {
 	t    *Transport
 	node ident.Node
@@ -48,7 +48,7 @@ type peer struct {
 		removed bool
 
 		up          bool
-		incarnation ident.Incarnation    // of the last time it was up
+		incarnation ident.Incarnation    // incarnation when the peer was last up
 		known       bool                 // it was up once
 		refused     bool                 // the last dial was refused, at the address of that time
 		dead        bool                 // it was reported dead
@@ -70,7 +70,7 @@ func newPeer(t *Transport, node ident.Node, address string, stop context.CancelF
 	return p
 }
 
-// admits refuses a peer whose registration is older than the one connected.
+// admits refuses a peer whose registration is older than that of the connected peer.
 func (p *peer) admits(h Hello) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +110,7 @@ func (p *peer) attach(c *conn) {
 		}
 		p.mu.in = c
 		if p.mu.out == nil {
-			p.redial.Notify() // the peer lives: skip the rest of a back-off
+			p.redial.Notify() // the peer is alive: skip the rest of a back-off
 		}
 	}
 	p.updateLocked()
@@ -131,13 +131,14 @@ func (p *peer) detach(c *conn) {
 }
 
 // deliver passes one frame to the Handler. It waits while the peer is not up, because the frame arrived before this
-// broker's own connection was established. Later frames wait in the socket, and the watch ends too long a wait.
+// broker's own connection was established. Later frames wait in the socket, and the watch ends the wait if it takes too
+// long.
 func (p *peer) deliver(c *conn, f Received) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.mu.in == c {
 		if p.mu.up != p.answersLocked() {
-			p.updateLocked() // a frame ends a silence; the dialled connection may have been closed
+			p.updateLocked() // a frame ends a silence, and the dialled connection may have been closed
 		}
 		if p.mu.up {
 			p.t.o.Handler.Frame(p.node, c.peer.Incarnation, f)
@@ -247,7 +248,7 @@ func (p *peer) end(why error) {
 	}
 }
 
-// complaint is the last reason that was logged: a repeated one must not fill the log.
+// complaint is the last reason that was logged, so that a repeated one does not fill the log.
 type complaint struct {
 	text string
 	at   time.Time
@@ -266,8 +267,8 @@ func (c *complaint) fresh(text string) bool {
 // notYet ends the refusal of a broker that the watch of the metadata has not delivered yet.
 const notYet = "is not in the address book yet"
 
-// levelOf is the level of a log line about a failed connection. A broker that has just started may reach
-// another one before its registration does: that is not a fault.
+// levelOf is the level of a log line about a failed connection. A broker that has just started may reach another broker
+// before its registration is visible there, which is not a fault.
 func levelOf(err error) logrus.Level {
 	if strings.Contains(err.Error(), notYet) {
 		return logrus.DebugLevel

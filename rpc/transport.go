@@ -24,14 +24,14 @@ import (
 type Transport struct {
 	o     Options
 	log   logrus.FieldLogger
-	start time.Time // of the clock that now reads
+	start time.Time // origin of the clock that now reads
 	self  atomic.Pointer[Hello]
 	peers atomic.Pointer[map[ident.Node]*peer] // immutable maps; replaced under book
 	book  sync.Mutex
 	gate  *peertls.Gate // accepted connections
 
 	refusals *peertls.Refusals
-	resumed  atomic.Int64 // when the watch last noticed that this process had been stopped
+	resumed  atomic.Int64 // when the watch last detected that this process had been suspended
 
 	counts counts
 	closed atomic.Bool        // Close sets it first
@@ -95,7 +95,7 @@ func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 		return
 	}
 	self.Incarnation = inc
-	t.self.Store(&self) // before the close: attach then closes the connections of handshakes that used the old incarnation
+	t.self.Store(&self) // before the close, so that attach closes the connections of handshakes that used the old incarnation
 	for _, p := range *t.peers.Load() {
 		p.end(errIncarnation)
 		p.redial.Notify()
@@ -133,7 +133,7 @@ func (t *Transport) queue(to ident.Node, f Frame) (*conn, error) {
 	return c, err
 }
 
-// queue puts a frame into the outbox; there may be no connection.
+// queue puts a frame into the outbox; even if there is no connection.
 func (c *conn) queue(f Frame) (err error) {
 	if c == nil {
 		return ErrDown
@@ -159,8 +159,8 @@ func (t *Transport) Up(n ident.Node) bool {
 	return p != nil && p.isUp.Load()
 }
 
-// Unanswered reports whether the address of a peer neither answers nor refuses connections: its process
-// is stopped or hangs, or its host is off or unreachable.
+// Unanswered reports whether the address of a peer neither answers nor refuses connections: its process is suspended or
+// hangs, or its host is off or unreachable.
 func (t *Transport) Unanswered(n ident.Node) bool {
 	p := (*t.peers.Load())[n]
 	return p != nil && p.silent.Load()
@@ -261,7 +261,7 @@ func (t *Transport) admit(h Hello) (*peer, error) {
 
 func (t *Transport) logRefused(c *conn, err error) {
 	if t.closed.Load() || errors.Is(err, io.EOF) {
-		return // a probe of the port without a byte
+		return // a probe that connects and sends nothing
 	}
 	fields := logrus.Fields{logrus.ErrorKey: err, "remote": c.raw.RemoteAddr(), "node": clip(string(c.peer.Node))}
 	if levelOf(err) == logrus.DebugLevel {
@@ -274,7 +274,7 @@ func (t *Transport) logRefused(c *conn, err error) {
 // tls returns the configuration of the next connection.
 func (t *Transport) tls() *tls.Config {
 	c := t.o.TLS.Config().Clone()
-	c.MinVersion = tls.VersionTLS13 // the proof needs its exporter
+	c.MinVersion = tls.VersionTLS13 // the proof requires the exporter of TLS 1.3
 	return c
 }
 
@@ -284,7 +284,7 @@ func (t *Transport) watch(ctx context.Context) {
 	concurrency.Every(ctx, t.o.Times.Silent/10, func() {
 		now := t.now()
 		if now-last > int64(t.o.Times.Silent/2) {
-			t.resumed.Store(now) // this process was stopped; frames that have arrived since are unread
+			t.resumed.Store(now) // this process was suspended, and frames that have arrived since are unread
 		}
 		last = now
 		for _, p := range *t.peers.Load() {
@@ -296,7 +296,7 @@ func (t *Transport) watch(ctx context.Context) {
 // now is the time in nanoseconds since New, monotonic.
 func (t *Transport) now() int64 { return int64(time.Since(t.start)) }
 
-// silence is the time since the last byte on c, without the time for which this process was stopped.
+// silence is the time since the last byte on c, without the time for which this process was suspended.
 func (t *Transport) silence(c *conn) time.Duration {
 	return time.Duration(t.now() - max(c.lastRead.Load(), t.resumed.Load()))
 }
@@ -308,7 +308,7 @@ type Counters struct {
 	Connects uint64          // connections dialled with success
 	Corrupt  uint64          // connections closed because of a checksum
 
-	Accepted peertls.Counts // connections that others have made
+	Accepted peertls.Counts // connections that other brokers have opened
 }
 
 // counts is the source of Counters. Any goroutine adds.

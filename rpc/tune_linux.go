@@ -10,7 +10,7 @@ import (
 // bound, megabytes of bulk would be ahead of a live append.
 const unsentBytes = 2 * pieceBytes
 
-// tune sets TCP_NOTSENT_LOWAT. A socket that does not take it still works, only slower, so a failure is ignored.
+// tune sets TCP_NOTSENT_LOWAT. A socket that does not support it still works, only slower, so a failure is ignored.
 func tune(nc net.Conn) {
 	tcp, ok := nc.(*net.TCPConn)
 	if !ok {

@@ -4,5 +4,5 @@ package rpc
 
 import "net"
 
-// tune does nothing: TCP_NOTSENT_LOWAT is of Linux.
+// tune does nothing, because TCP_NOTSENT_LOWAT exists only on Linux.
 func tune(net.Conn) {}

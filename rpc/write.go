@@ -18,15 +18,15 @@ import (
 const flushBytes = 64 << 10
 
 // writing is the sending half of a connection. The holder of its lock takes bursts from the outbox and writes them: the
-// connection's writer, which waits for the socket, or a goroutine that flushes, which never does.
+// connection's writer, which waits for the socket, or a goroutine that flushes, which never waits.
 type writing struct {
 	sync.Mutex
 	burst burst
 	whole io.Writer                      // TCP: for writev
-	buf   *bufio.Writer                  // under TLS, which has no writev, small slices share a record
+	buf   *bufio.Writer                  // under TLS, which has no writev, so that small slices share a record
 	now   *concurrency.NonblockingWriter // nil = a flush cannot write here
-	sent  atomic.Bool                    // since the last tick of the heartbeat
-	bytes *atomic.Uint64                 // counts what is taken; nil = it is not counted
+	sent  atomic.Bool                    // something was sent since the last tick of the heartbeat
+	bytes *atomic.Uint64                 // counts the bytes taken; nil = not counted
 }
 
 // Flush sends the frames that are queued for a peer, on this goroutine as far as the socket accepts
@@ -109,8 +109,8 @@ func (w *writing) write() error {
 	return w.buf.Flush()
 }
 
-// flush writes the queued frames as far as the socket accepts them without blocking, and leaves the
-// rest to the writer. A frame that is written here wakes two threads fewer.
+// flush writes the queued frames as far as the socket accepts them without blocking, and leaves the rest to the writer.
+// Writing a frame here wakes two fewer threads.
 func (c *conn) flush() {
 	w := &c.wr
 	if w.now == nil || !w.TryLock() {
@@ -120,7 +120,7 @@ func (c *conn) flush() {
 	for len(w.burst.left) == 0 && w.take(c.out) {
 		w.sent.Store(true)
 		if w.burst.total <= flushBytes {
-			w.burst.skip(w.now.Write(w.burst.left)) // a failure comes again when the writer tries
+			w.burst.skip(w.now.Write(w.burst.left)) // a failure recurs when the writer tries
 		}
 		if len(w.burst.left) == 0 {
 			w.burst.reset()
@@ -128,7 +128,7 @@ func (c *conn) flush() {
 	}
 	rest := len(w.burst.left) > 0
 	w.Unlock()
-	if rest { // the senders of later frames have woken the writer
+	if rest { // if nothing is left, the senders of later frames wake the writer
 		c.out.wake.Notify()
 	}
 }

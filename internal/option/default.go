@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Default is one value of --topic-default: the defaults of new topics with matching names. 0, "" and false leave the
+// Default is one value of --topic-default: the defaults of new topics with matching names. 0, "" and false keep the
 // broker's own default.
 type Default struct {
 	Pattern                                  string // path.Match

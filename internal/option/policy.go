@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Policy is a channel's treatment of failing messages, and its filter, as the channel's key has it. The zero value
-// redelivers failed messages without limit, at once, and delivers every message.
+// Policy is a channel's treatment of failing messages, and its filter, as stored in the channel's key. The zero value
+// redelivers failed messages at once and without limit, and delivers every message.
 type Policy struct {
 	MaxAttempts     uint16  `json:"max_attempts,omitempty"`
 	DeadLetterTopic string  `json:"dead_letter_topic,omitempty"`
@@ -21,7 +21,7 @@ type Policy struct {
 	Owner string `json:"owner,omitempty"`
 }
 
-// PolicyView is a Policy as the API and exports show it.
+// PolicyView is the representation of a Policy in the API and in exports.
 type PolicyView struct {
 	MaxAttempts     uint16  `json:"max_attempts"`
 	DeadLetterTopic string  `json:"dead_letter_topic"`
@@ -33,7 +33,7 @@ type PolicyView struct {
 	Owner           string  `json:"owner,omitempty"`
 }
 
-// View returns the policy as the API shows it.
+// View returns the representation for the API.
 func (p Policy) View() PolicyView {
 	b := p.Backoff
 	return PolicyView{p.MaxAttempts, p.DeadLetterTopic, b.BaseMS, b.Factor, b.MaxMS, b.Jitter, p.Filter, p.Owner}
@@ -57,8 +57,8 @@ var Policies = []Row[Policy]{
 
 func (Policy) rows() []Row[Policy] { return Policies }
 
-// Backoff is the least delay before a redelivery: base × factor^(attempts−1), at most max, shortened at random by up to
-// the share jitter. Base 0: no delay.
+// Backoff is the minimum delay before a redelivery: base × factor^(attempts−1), at most max, randomly shortened by up
+// to the fraction jitter. Base 0: no delay.
 type Backoff struct {
 	BaseMS int64   `json:"base_ms,omitempty"`
 	Factor float64 `json:"factor,omitempty"`
@@ -109,7 +109,7 @@ func parseDelay(text string) (ms int64, err error) {
 	return d.Milliseconds(), nil
 }
 
-// DelayMS is the delay in ms after a number of attempts.
+// DelayMS is the delay in ms after the given number of attempts.
 func (b Backoff) DelayMS(attempts uint16) int64 {
 	if b.BaseMS <= 0 {
 		return 0

@@ -12,13 +12,13 @@ import (
 
 // Row describes one option of T, which is Topic or Policy.
 type Row[T any] struct {
-	Name     string // of the HTTP argument; Flag has the spelling of flags
+	Name     string // name of the HTTP argument; Flag returns the spelling of the flag
 	Kind     Kind
 	Label    string // of the console's field; "": the console has none
-	Help     string // of the HTTP argument and of the flag
+	Help     string // help text of the HTTP argument and of the flag
 	Min, Max int64  // bounds of a number that is not 0; 0: unbounded
 	Zero     string // meaning of 0
-	Default  int64  // the value that 0 stands for in views
+	Default  int64  // the value that views show for 0
 	Choices  []string
 	Grace    string // the reason why the option requires a --delete-grace; "": it does not
 
@@ -46,7 +46,7 @@ const maxRate = 1 << 40
 // Flag returns the name of the option as a flag of nsqctl.
 func (r *Row[T]) Flag() string { return strings.ReplaceAll(r.Name, "_", "-") }
 
-// Show returns the option's value for a person.
+// Show returns the option's value in readable form.
 func (r *Row[T]) Show(t T) string {
 	switch field := r.field(&t).(type) {
 	case *int64:
@@ -135,13 +135,13 @@ func (r *Row[T]) number(value string) (int64, error) {
 	return n, nil
 }
 
-// options is a struct of options that has a table.
+// options is a struct of options that is described by a table.
 type options[T any] interface {
 	comparable
 	rows() []Row[T]
 }
 
-// Change has new values for some options. The zero value changes nothing. Changes can be compared with ==.
+// Change holds new values for some options. The zero value changes nothing. Changes can be compared with ==.
 type Change[T options[T]] struct {
 	Values T      // zero where no value is given
 	given  uint64 // bit i: row i has a new value, perhaps 0

@@ -1,6 +1,6 @@
-// Package option has the options of a topic and of a channel's policy: for each a struct that is stored, and a table
-// with one row for each option. HTTP arguments, flags, --topic-default, the console's fields, merging and validation
-// follow the table.
+// Package option defines the options of a topic and of a channel's policy: for each a struct that is stored, and a
+// table with one row for each option. HTTP arguments, flags, --topic-default, the console's fields, merging and
+// validation are derived from the table.
 //
 // A new topic option is a field of Topic, the same field of Effective, and a row of Topics. The compiler compares the
 // two structs (Topic.Effective), and TestEveryFieldHasARow compares the struct with the table.
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Topic has the options of a topic as its key has them. The zero value of a field is the default.
+// Topic holds the options of a topic as stored in its key. The zero value of a field is the default.
 type Topic struct {
 	RetentionMS    int64 `json:"retention_ms,omitempty"`
 	RetentionBytes int64 `json:"retention_bytes,omitempty"`
@@ -28,11 +28,12 @@ type Topic struct {
 	Dedupe          string `json:"dedupe,omitempty"` // DedupeContent; "": DedupeID
 	// IdleMS is the time after which an unused topic is deleted; 0: never.
 	IdleMS int64 `json:"idle_ms,omitempty"`
-	// ChannelIdleMS is the time after which an unused channel is announced. It is deleted a grace later. 0: never.
+	// ChannelIdleMS is the time after which an unused channel is announced. It is deleted one grace period later. 0:
+	// never.
 	ChannelIdleMS int64 `json:"channel_idle_ms,omitempty"`
 }
 
-// Effective has the options that are in force for a topic, defaults included, as views show them.
+// Effective holds the options that are in force for a topic, including defaults, as shown in views.
 type Effective struct {
 	RetentionMS     int64  `json:"retention_ms"`
 	RetentionBytes  int64  `json:"retention_bytes"`
@@ -48,7 +49,7 @@ type Effective struct {
 
 // How a topic recognises a message that is published again.
 const (
-	DedupeID      = "id"      // by the id that its producer gave it
+	DedupeID      = "id"      // by the id that its producer assigned
 	DedupeContent = "content" // without an id, by its body, key and headers
 )
 
@@ -56,7 +57,7 @@ const (
 	// DefaultDedupeWindowMS is the dedupe window of a topic that sets none.
 	DefaultDedupeWindowMS = 120_000
 
-	minIdle = time.Minute // the least time after which an unused topic is deleted, or an unused channel announced
+	minIdle = time.Minute // the shortest time after which an unused topic is deleted, or an unused channel announced
 )
 
 // Topics has a row for each option of a topic, in the order of the fields.
@@ -90,7 +91,7 @@ var Topics = []Row[Topic]{
 
 func (Topic) rows() []Row[Topic] { return Topics }
 
-// Effective returns the options with the defaults of those that are not set.
+// Effective returns the options with defaults for those that are not set.
 func (t Topic) Effective() Effective {
 	for _, r := range Topics {
 		switch field := r.field(&t).(type) {
@@ -114,7 +115,7 @@ func (e Effective) Differing() (list []string) {
 	return list
 }
 
-// NeedsGrace returns the first option that is set and requires a --delete-grace; nil: none does.
+// NeedsGrace returns the first option that is set and requires a --delete-grace; nil if there is none.
 func (t Topic) NeedsGrace() *Row[Topic] {
 	for i := range Topics {
 		if r := &Topics[i]; r.Grace != "" && r.Show(t) != r.Show(Topic{}) {

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Cache keeps at most a number of files open and closes the least recently used one first, because
-// ten thousand partitions have more files than a process may open. Files in use are never closed,
-// so the number of concurrent readers may exceed the limit.
+// Cache limits the number of open files, because ten thousand partitions have more files than a process may open. It
+// closes the least recently used file first. Files in use are never closed, so the number of concurrent readers may
+// exceed the limit.
 type Cache struct {
 	fs    FS
 	limit int
@@ -67,7 +67,7 @@ func (c *Cache) Create(name string) error {
 }
 
 // Remove removes the file first and then closes it when its last user has released it; a missing file is not an error.
-// The order matters: a reader that opens the file in between does not keep the removed file open.
+// The order matters: otherwise a reader that opens the file in between would keep the removed file open.
 func (c *Cache) Remove(name string) error {
 	err := c.fs.Remove(name)
 	if errors.Is(err, ErrNotExist) {
@@ -76,8 +76,8 @@ func (c *Cache) Remove(name string) error {
 	return errors.Join(err, c.Forget(name))
 }
 
-// acquireLocked opens under the lock. Opening is rare, and with two handles of one file Forget would
-// close only one of them.
+// acquireLocked opens under the lock. Opening is rare. Opening without the lock could create two handles of one file,
+// of which Forget would close only one.
 func (c *Cache) acquireLocked(name string, open func(string) (File, error)) (*handle, error) {
 	h := c.mu.open[name]
 	if h == nil {

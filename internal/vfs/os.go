@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The permissions of new files and directories: messages are for the broker's user alone.
+// The permissions of new files and directories: only the broker's user may read messages.
 const (
 	privateFile = 0o600
 	privateDir  = 0o700

@@ -12,7 +12,7 @@ import (
 func (f osFile) Sync() error {
 	for {
 		err := unix.Fdatasync(int(f.Fd()))
-		if err == unix.EINTR { // the call did not begin, so the sync did not fail
+		if err == unix.EINTR { // the call was interrupted before it began, so the sync did not fail
 			continue
 		}
 		if err != nil {

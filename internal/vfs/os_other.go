@@ -1,4 +1,4 @@
-// With the tag portable, Linux uses (and so tests) the code of the other systems.
+// With the build tag portable, Linux uses, and therefore tests, the code of the other systems.
 
 //go:build !linux || portable
 
@@ -11,7 +11,7 @@ func (f osFile) Sync() error { return f.File.Sync() }
 // StartWriteback does nothing: only Linux has the hint.
 func (f osFile) StartWriteback(int64, int64) {}
 
-// Direct leaves the page cache in use: the call differs from system to system.
+// Direct leaves the page cache in use: the call differs between systems.
 func (f osFile) Direct() bool { return false }
 
 // DropCache leaves the page cache as it is, so ReadDisk may read from memory on these systems.

@@ -1,13 +1,13 @@
-// Package vfs is the file access of Lockstep: the few calls that the storage needs, behind interfaces,
-// so that tests can cut the power and fail calls (package vfstest). OS is the operating system: one
-// call is one system call. Cache limits the number of open files.
+// Package vfs is the file access of Lockstep: the few calls that the storage needs, behind interfaces, so that tests
+// can simulate power cuts and failing calls (package vfstest). OS is the operating system: one call is one system call.
+// Cache limits the number of open files.
 //
 // # Invariants
 //
-//  1. The content at a File.Sync that returned without an error survives a power cut. Later
-//     writes may survive whole, in part (sectors of 512 bytes), or not at all.
-//  2. A change of a directory entry (creation, removal, rename) survives once SyncDir of that
-//     directory has returned. A rename is atomic even before.
+//  1. The content at a File.Sync that returned without an error survives a power cut. Later writes may survive
+//     completely, in part (sectors of 512 bytes), or not at all.
+//  2. A change of a directory entry (creation, removal, rename) survives once SyncDir of that directory has returned. A
+//     rename is atomic even before that.
 //  3. No call is retried after an error, because the kernel may have dropped the pages.
 package vfs
 
@@ -62,12 +62,12 @@ type File interface {
 	// StartWriteback asks the kernel to begin writing a range, without waiting and without any
 	// guarantee, so that a later Sync has less to do.
 	StartWriteback(off, n int64)
-	// Direct lets later writes and reads bypass the page cache, for data that is written once and read
-	// after a crash only, and for reads that must see the content of the disk. True: reads and writes
-	// must begin and end at multiples of SectorBytes and use Aligned memory. False: nothing changed.
+	// Direct lets later writes and reads bypass the page cache, for data that is written once and read only after a
+	// crash, and for reads that must see the content of the disk. True: reads and writes must begin and end at
+	// multiples of SectorBytes and use Aligned memory. False: nothing changed.
 	Direct() bool
-	// DropCache asks the kernel, without a promise, to drop written pages of the file from its
-	// cache, so that the next read asks the disk.
+	// DropCache asks the kernel, without any guarantee, to drop written pages of the file from its cache, so that the
+	// next read reaches the disk.
 	DropCache()
 	// Size is the current size in bytes.
 	Size() (int64, error)
@@ -117,10 +117,10 @@ func ReadFile(on FS, name string) ([]byte, error) {
 	return b, nil
 }
 
-// ReadDisk reads n bytes of a file from the disk: past the page cache if the file system supports that,
-// otherwise after it asked the kernel to drop the file from its cache. Unsynced bytes are written
-// first, or may be read from memory. Caches of the disk itself, of a controller or of a host are not
-// bypassed. Error: io.ErrUnexpectedEOF if the file is shorter, or an error of the file system.
+// ReadDisk reads n bytes of a file from the disk: bypassing the page cache if the file system supports that, otherwise
+// after asking the kernel to drop the file from its cache. Unsynced bytes are written first, or may be read from
+// memory. Caches of the disk itself, of a controller or of a host are not bypassed. Error: io.ErrUnexpectedEOF if the
+// file is shorter, or an error of the file system.
 //
 // It opens the file separately, because a handle that reads past the page cache also writes past it.
 func ReadDisk(on FS, name string, off, n int64) ([]byte, error) {
@@ -150,8 +150,8 @@ func readDisk(f File, off, n int64) ([]byte, error) {
 	return nil, err
 }
 
-// Aligned returns b at an address where direct writes may begin: b itself if its address is a
-// multiple of SectorBytes (as of a large allocation), else a copy.
+// Aligned returns b at an address where direct writes may begin: b itself if its address is a multiple of SectorBytes
+// (as in a large allocation), otherwise a copy.
 func Aligned(b []byte) []byte {
 	if offset(b) == 0 {
 		return b

@@ -209,7 +209,7 @@ func (c *Cursor) Moves(to, first ident.Sequence) (skipped, repeated uint64) {
 	return skipped, repeated
 }
 
-// Seek moves the cursor, also back, and drops all settled ranges and deferred messages.
+// Seek moves the cursor, forward or back, and drops all settled ranges and deferred messages.
 func (c *Cursor) Seek(to ident.Sequence) {
 	c.start, c.confirmed = min(c.start, to), to
 	c.ranges.clear()
@@ -224,8 +224,8 @@ type Elsewhere struct {
 	Stays    bool   // nothing has changed, because the channel has consumers
 }
 
-// FinishElsewhere finishes the messages of the spans below a limit, except those that the channel has delivered itself:
-// the held ones, and deferred ones with attempts. It returns the change for the replicas.
+// FinishElsewhere finishes the messages of the spans below a limit, except those that this channel has itself
+// delivered: the held ones, and deferred ones with attempts. It returns the change for the replicas.
 func (c *Cursor) FinishElsewhere(spans []Span, limit ident.Sequence, held []ident.Sequence) (made Progress, e Elsewhere) {
 	for _, s := range spans {
 		if s.To = min(s.To, limit); s.From < s.To {

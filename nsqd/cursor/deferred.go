@@ -37,15 +37,17 @@ type active struct {
 	attempts uint16
 }
 
-// deferredSet has the deadlines and attempts of deferred messages: DPUBs that are not due, requeued messages, and
-// messages that timed out. The cursor counts them as settled, so that they do not stop it. A deferred message either
-// waits for its deadline, in a heap, or is active: ready, and in a queue, or delivered again and not finished.
+// deferredSet holds the deadlines and attempts of deferred messages: DPUBs that are not due, requeued messages, and
+// messages that timed out. The cursor counts them as settled, so that they do not block it. A deferred message either
+// waits for its deadline, in a heap, or is active. An active message is either ready, in a queue, or it has been
+// delivered again and is not finished.
 type deferredSet struct {
 	heap   []Entry
 	places map[ident.Sequence]int32
 	active map[ident.Sequence]active
 	ready  seqQueue
-	// BySeq: ready messages are delivered by sequence, as on an ordered channel, and not first come, first served.
+	// BySeq: ready messages are delivered in sequence order, as on an ordered channel, instead of in the order in which
+	// they became ready.
 	BySeq    bool
 	unsorted bool // the queue may have to be sorted for BySeq
 	// due counts the ready messages. The queue may have more entries: Peek skips messages that have left the set.
@@ -63,7 +65,7 @@ func (a *deferredSet) grow(n int) {
 // Len is the number of messages in the set.
 func (a *deferredSet) Len() int { return len(a.heap) + len(a.active) }
 
-// Schedule lets a message wait for its deadline. It replaces an earlier entry of the message.
+// Schedule makes a message wait for its deadline. It replaces an earlier entry of the message.
 func (a *deferredSet) Schedule(e Entry) {
 	a.drop(e.Seq())
 	a.push(e)
@@ -114,7 +116,7 @@ func (a *deferredSet) Peek() (ident.Sequence, bool) {
 	return 0, false
 }
 
-// Front lists the first ready messages: the result of Peek, and further ones below a limit, at most `most` in all.
+// Front lists the first ready messages, at most `most`: the result of Peek, and further ones below a limit.
 func (a *deferredSet) Front(most int, limit ident.Sequence) []ident.Sequence {
 	seqs := []ident.Sequence{a.ready.front()}
 	for _, seq := range a.ready.items[a.ready.head+1:] {
@@ -146,7 +148,7 @@ func (a *deferredSet) MarkInFlight(seq ident.Sequence, attempts uint16) {
 	a.activate(seq, active{attempts: attempts})
 }
 
-// drop removes seq from the set. False: it was not there.
+// drop removes seq from the set. False: it was not in the set.
 func (a *deferredSet) drop(seq ident.Sequence) bool {
 	x, isActive := a.active[seq]
 	place, waits := a.places[seq]
@@ -202,7 +204,7 @@ func (a *deferredSet) Get(seq ident.Sequence) (e Entry, ok bool) {
 	return a.heap[place], true
 }
 
-// entries lists the waiting messages, then the active ones by sequence: equal histories encode equally.
+// entries lists the waiting messages, then the active ones by sequence, so that equal histories have equal encodings.
 func (a *deferredSet) entries() []Entry {
 	all := append(make([]Entry, 0, a.Len()), a.heap...)
 	return append(all, a.listActive()...)
@@ -238,7 +240,7 @@ func (a *deferredSet) Next() int64 {
 	return a.heap[0].Deadline
 }
 
-// Expire makes at most `most` of the messages that are due at now ready and returns how many.
+// Expire makes messages that are due at now ready, at most `most` of them, and returns how many.
 func (a *deferredSet) Expire(now int64, most int) (n int) {
 	for n < most && len(a.heap) > 0 && a.heap[0].Deadline <= now {
 		e := a.heap[0]
@@ -259,9 +261,9 @@ func (a *deferredSet) Deactivate() {
 	}
 }
 
-// Low is the least sequence that waits or is ready and for which pass is false, or the argument `or` if that is less.
+// Low is the lowest sequence that waits or is ready and for which pass is false; or the argument `or` if that is lower.
 func (a *deferredSet) Low(or ident.Sequence, pass func(ident.Sequence) bool) ident.Sequence {
-	for _, e := range a.heap { // a scan of a slice: a million take a millisecond
+	for _, e := range a.heap { // scanning a million entries of a slice takes a millisecond
 		if e.Seq() < or && !pass(e.Seq()) {
 			or = e.Seq()
 		}
@@ -308,7 +310,7 @@ func (a *deferredSet) removeAt(i int) {
 	}
 }
 
-// up and down find the place for e, starting at place i, which is free.
+// up and down find the index for e in the heap, starting at index i, which is free.
 func (a *deferredSet) up(i int, e Entry) {
 	for i > 0 {
 		parent := (i - 1) / 2

@@ -1,4 +1,4 @@
-// Package cursor has the replicated part of one channel as a data structure: which messages of the log are settled, and
+// Package cursor is the replicated part of one channel as a data structure: which messages of the log are settled, and
 // which of the settled ones are deferred, with deadlines and attempts. It collects the changes for the next delta. It
 // is pure: package nsqd serves a channel from a Cursor, package nsqd/state encodes its Progress.
 //
@@ -14,7 +14,7 @@
 //
 // # Goroutines and memory
 //
-// The types have no lock: the caller has the channel's lock during every call. There is at most one
-// settled range more than messages in flight, because only a message in flight leaves a hole. That
-// bounds memory, deltas and snapshots. A deferred message takes at most 64 bytes.
+// The types have no lock: the caller holds the channel's lock during every call. The number of settled ranges exceeds
+// the number of messages in flight by at most one, because only a message in flight leaves a gap. That bounds memory,
+// deltas and snapshots. A deferred message takes at most 64 bytes.
 package cursor

@@ -13,8 +13,9 @@ type Span struct{ From, To ident.Sequence }
 // blockSpans bounds the number of spans that an insertion moves.
 const blockSpans = 256
 
-// rangeSet is a set of sequences as disjoint spans that do not touch, in blocks of at most blockSpans. A million
-// finishes in random order then cost a short copy each. One flat slice was rejected: an insertion would move megabytes.
+// rangeSet is a set of sequences as disjoint spans that do not touch, in blocks of at most blockSpans. So each of a
+// million finishes in random order costs only a short copy. One flat slice was rejected, because an insertion would
+// move megabytes.
 type rangeSet struct {
 	blocks [][]Span // not empty
 	spare  []Span   // the array of a block that became empty
@@ -31,7 +32,7 @@ func (r *rangeSet) end() ident.Sequence {
 	return last[len(last)-1].To
 }
 
-// find returns the place of the first span that ends at or above seq, or the place after the last span.
+// find returns the position of the first span that ends at or above seq, or the position after the last span.
 func (r *rangeSet) find(seq ident.Sequence) (block, at int) {
 	block = sort.Search(len(r.blocks), func(i int) bool {
 		b := r.blocks[i]
@@ -93,7 +94,7 @@ func (r *rangeSet) add(s Span) uint64 {
 	return r.count - before
 }
 
-// remove removes a span and returns the place of the next one.
+// remove removes a span and returns the position of the next one.
 func (r *rangeSet) remove(block, i int) (int, int) {
 	b := r.blocks[block]
 	r.count -= uint64(b[i].To - b[i].From)
@@ -111,7 +112,7 @@ func (r *rangeSet) remove(block, i int) (int, int) {
 	return block, i
 }
 
-// insert inserts a span that touches no other before the given place.
+// insert inserts a span that touches no other before the given position.
 func (r *rangeSet) insert(block, i int, s Span) {
 	r.count += uint64(s.To - s.From)
 	r.spans++
@@ -119,7 +120,7 @@ func (r *rangeSet) insert(block, i int, s Span) {
 		block, i = block-1, len(r.blocks[block-1])
 	}
 	if block == len(r.blocks) {
-		r.blocks = append(r.blocks, r.spare) // finishes in about the order of the log reuse this array
+		r.blocks = append(r.blocks, r.spare) // finishes that roughly follow the log's order reuse this array
 		r.spare = nil
 	}
 	b := slices.Insert(r.blocks[block], i, s)
@@ -131,7 +132,8 @@ func (r *rangeSet) insert(block, i int, s Span) {
 	}
 }
 
-// takeFrom removes the spans that begin at or below low, and returns the first sequence from low on outside of them.
+// takeFrom removes the spans that begin at or below low, and returns the first sequence at or above low that is outside
+// of them.
 func (r *rangeSet) takeFrom(low ident.Sequence) ident.Sequence {
 	for len(r.blocks) > 0 {
 		first := r.blocks[0][0]

@@ -1,6 +1,6 @@
-// Package filter decides by the headers of a message whether a channel delivers it. A Selection makes
-// that decision: the message is not for one other channel only, and the channel's Filter accepts it. A
-// Filter is one condition on one header, a pure function without state.
+// Package filter decides by the headers of a message whether a channel delivers it. A Selection makes that decision:
+// the message is not reserved for another channel, and the channel's Filter accepts it. A Filter is one condition on
+// one header, a pure function without state.
 //
 // The text of a filter, as operators write it and the channel's key stores it:
 //
@@ -13,8 +13,8 @@
 //
 // # Invariants
 //
-//  1. A message without the header, or with a value that is not a string or is longer than maxValue,
-//     does not meet a condition, and meets its opposite.
+//  1. A message without the header, or with a value that is not a string or is longer than maxValue, does not meet a
+//     condition, but meets its negation.
 //  2. The cost of Match is bounded: the length of the text, the size of a regular expression's
 //     program, the number of wildcards and the length of a value are. RE2 has no backtracking.
 //  3. String of a parsed filter parses to an equal filter.

@@ -52,7 +52,7 @@ const (
 	regular kind = '~'
 )
 
-// Parse reads the text of a filter. For the text "", which means no filter, it returns nil.
+// Parse reads the text of a filter. The text "" means no filter; for it Parse returns nil.
 func Parse(text string) (*Filter, error) {
 	if text == "" {
 		return nil, nil
@@ -126,12 +126,12 @@ func (f *Filter) String() string {
 	return f.text
 }
 
-// Match reports whether a message with this header is to be delivered. It allocates only for escapes.
+// Match reports whether the filter accepts a message with this header. It allocates only for escapes.
 func (f *Filter) Match(header []byte) bool {
 	return f.meets(header) != f.opposite
 }
 
-// meets reports whether the condition holds, without regard to opposite.
+// meets reports whether the condition holds, ignoring opposite.
 func (f *Filter) meets(header []byte) bool {
 	value, ok := f.name.Value(header)
 	if !ok || len(value) > maxValue {
@@ -148,8 +148,8 @@ func (f *Filter) meets(header []byte) bool {
 	return string(value) == f.value
 }
 
-// matchGlob matches a pattern of *, ? and plain characters. After a mismatch only the last * takes
-// one character more: the cost is at most the product of the lengths.
+// matchGlob matches a pattern of *, ? and plain characters. After a mismatch only the last * is extended by one
+// character, so the cost is at most the product of the lengths.
 func matchGlob(pattern string, value []byte) bool {
 	p, v, star, after := 0, 0, -1, 0
 	for v < len(value) {
@@ -195,7 +195,7 @@ func (s Selection) Accepts(header []byte) bool {
 
 type headerName struct {
 	name   string
-	quoted []byte // as JSON writes it; nil: JSON may write it in several ways
+	quoted []byte // the only way to write it in JSON; nil: there are several ways
 }
 
 func nameOf(name string) headerName {
@@ -206,14 +206,14 @@ func nameOf(name string) headerName {
 	return n
 }
 
-// In reports whether a header may have the name. False, the common case, is certain and needs no parsing.
+// In reports whether a header may contain the name. False, the common case, is certain and needs no parsing.
 func (n headerName) In(header []byte) bool {
 	return len(header) > 0 && (n.quoted == nil || bytes.Contains(header, n.quoted) || bytes.IndexByte(header, '\\') >= 0)
 }
 
 // Value returns the value of the name in a header, a JSON object or empty. False: the header does not have the name, or
-// its value is not a string. The last of repeated names counts, as in encoding/json, which is used only for objects
-// with escapes: a channel that delivers one message in a million reads all of them.
+// its value is not a string. If a name is repeated, the last one counts, as in encoding/json. encoding/json itself is
+// used only for objects with escapes, because a channel that delivers one message in a million reads all of them.
 func (n headerName) Value(header []byte) (value []byte, ok bool) {
 	if !n.In(header) {
 		return nil, false
@@ -246,7 +246,7 @@ func (n headerName) Value(header []byte) (value []byte, ok bool) {
 
 var quote = []byte{'"'}
 
-// plain reports whether JSON writes the text as it is, in only one way without escapes.
+// plain reports whether JSON represents the text unchanged and has only one way to write it without escapes.
 func plain(text []byte) bool {
 	for _, b := range text {
 		if b < ' ' || b == '\\' || b == '"' || b >= 0x80 {

@@ -26,8 +26,8 @@ const (
 	ackShare = 128
 )
 
-// acknowledgements maintains the acknowledgement record: durable evidence outside of the journal's files that groups
-// were answered. Without it, a journal whose last groups were lost by a disk looks complete.
+// acknowledgements maintains the acknowledgement record: durable evidence, outside of the journal's files, that groups
+// were answered. Without it, a journal whose last groups were lost by the disk would look complete.
 //
 // The writer writes the record after each group to the page cache, and a timer syncs it: a second sync before each
 // answer would double the latency of every put. So the record is exact after a kill of the process, and at most one
@@ -43,13 +43,13 @@ type acknowledgements struct {
 	image  [ackBytes]byte        // belongs to the journal's writer
 	watch  concurrency.Stopwatch // of syncRecord
 
-	mu struct { // held by syncRecord over its sync
+	mu struct { // held by syncRecord during its sync
 		sync.Mutex
 		closed bool
 	}
 }
 
-// openAcknowledgements makes the record durable with its first number. fail is called with the first error afterwards.
+// openAcknowledgements makes the record durable with its first number. Afterwards the first error is passed to fail.
 func openAcknowledgements(o Options, noSync *atomic.Bool, group uint64, fail func(error)) (*acknowledgements, error) {
 	a := &acknowledgements{noSync: noSync, fail: fail, pause: ackPause}
 	name := path.Join(o.Dir, ackName)
@@ -86,7 +86,7 @@ func (a *acknowledgements) note(group uint64) error {
 	return nil
 }
 
-// startTimer lets syncRecord run after the pause, unless it is scheduled already.
+// startTimer schedules syncRecord after the pause, unless it is already scheduled.
 func (a *acknowledgements) startTimer() {
 	if !a.armed.Load() && a.armed.CompareAndSwap(false, true) {
 		a.timer.Reset(a.pause)

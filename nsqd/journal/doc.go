@@ -8,22 +8,22 @@
 //  1. Group n+1 is written only after group n is synced (with NoSync: written). So a group that cannot
 //     be read although a later header exists was acknowledged: that is corruption. Without a later
 //     header it is a torn tail, which was never acknowledged.
-//  2. Group numbers rise by one within a run and never restart: the old groups of a reused file have
-//     lower numbers than any that recovery looks for.
+//  2. Group numbers rise by one within a run and never restart: the old groups of a reused file have lower numbers than
+//     any group that recovery searches for.
 //  3. A file is filled with zeros and synced once before its first use. It is reused when a checkpoint
 //     has covered all its groups.
 //  4. After an error nothing is written. Every later submission is answered with that error.
-//  5. Submissions become durable in the order in which they came.
-//  6. The acknowledgement record names only groups that are durable (with NoSync: written). So a
-//     journal that ends below the record has lost acknowledged groups, however clean its end looks.
+//  5. Submissions become durable in the order in which they arrived.
+//  6. The acknowledgement record names only groups that are durable (with NoSync: written). So a journal that ends
+//     below the record has lost acknowledged groups, even if its end looks clean.
 //  7. The groups that a replay returned are durable before Open returns, as if they had been
 //     acknowledged. So nothing that the caller does because of them can be undone by a power cut.
 //
 // # Goroutines
 //
-// Start starts two, and Close waits for both: write writes and syncs the groups and calls durable;
-// prepare creates free files in advance. The timer of the acknowledgement record runs syncRecord in a
-// goroutine of its own, for which Close waits too.
+// Start starts two, and Close waits for both: write writes and syncs the groups and calls durable; prepare creates free
+// files in advance. The timer of the acknowledgement record runs syncRecord in its own goroutine, for which Close also
+// waits.
 //
 // # Locks
 //
@@ -60,8 +60,8 @@
 //	     8    8 the highest group whose submissions were answered
 //	    16    8 zero
 //
-// The record lags behind the journal: after a kill by at most the last group, after a power cut by
-// the pause between two of its syncs (100 ms, or 128 times the duration of the last one). Two losses
-// are detected by the other replicas only: of just the groups in that pause, in the journal and in
-// the segments; and of everything since an earlier time, the record and the checkpoint included.
+// The record lags behind the journal: after a kill by at most the last group, after a power cut by the pause between
+// two of its syncs (100 ms, or 128 times the duration of the last one). Two kinds of loss are detected only by the
+// other replicas: the loss of just the groups of that pause, in the journal and in the segments; and the loss of
+// everything since an earlier time, including the record and the checkpoint.
 package journal

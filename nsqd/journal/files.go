@@ -66,7 +66,7 @@ func (j *Journal) prepare() {
 	}
 }
 
-// create creates a file of written zeros: a sync into blocks that were only allocated takes nearly twice as long.
+// create creates a file of written zeros: syncing into blocks that were only allocated takes nearly twice as long.
 func (j *Journal) create(number uint64) (*logFile, error) {
 	name := fileName(j.o.Dir, number)
 	f, err := j.o.FS.Create(name)

@@ -71,7 +71,7 @@ func decodeHeader(b []byte) (header, error) {
 	return h, nil
 }
 
-// DecodeGroup decodes and checks the first group of b. The body aliases b; n is the earliest place of the next group.
+// DecodeGroup decodes and checks the first group of b. The body aliases b; n is the earliest offset of the next group.
 func DecodeGroup(b []byte) (h header, body []byte, n int, err error) {
 	if h, err = decodeHeader(b); err != nil {
 		return header{}, nil, 0, err

@@ -17,7 +17,8 @@ import (
 const (
 	// reusedBufferBytes is the largest group buffer that is reused.
 	reusedBufferBytes = 8 << 20
-	// newBufferBytes is the first size of a group buffer: so large that it is aligned, and vfs.Aligned copies nothing.
+	// newBufferBytes is the initial size of a group buffer. It is so large that the buffer is aligned, and vfs.Aligned
+	// does not copy it.
 	newBufferBytes = 64 << 10
 )
 
@@ -44,14 +45,14 @@ type Journal struct {
 		sync.Mutex
 		buf      []byte // the next group: room for its header, then bodies
 		n        uint64 // submissions so far
-		dequeued uint64 // submissions that a writer has taken
+		dequeued uint64 // submissions that a writer has dequeued
 		err      error  // final
 		reported bool   // err was passed to durable
 		closing  bool
 		waiting  bool       // the writer waits for a free file
 		ended    bool       // the writer has returned
 		free     []*logFile // ready to be written
-		used     []*logFile // oldest first; the last is the writer's
+		used     []*logFile // oldest first; the writer uses the last
 		created  uint64     // number for the next new file
 		begun    int        // number of files that ever had a group
 		mark     Mark       // the newest durable group
@@ -62,7 +63,7 @@ type Journal struct {
 	filesChanged sync.Cond // on mu: free files changed
 	done         sync.WaitGroup
 
-	writing sync.Mutex // held by the goroutine that writes; taken before mu
+	writing sync.Mutex // held by the goroutine that writes; acquired before mu
 	// The fields below belong to the goroutine that holds writing.
 	spare  []byte
 	file   *logFile
@@ -79,14 +80,14 @@ type Journal struct {
 type logFile struct {
 	vfs.File
 	name   string
-	direct bool   // written past the page cache
-	begun  bool   // it ever had a group
+	direct bool   // written bypassing the page cache
+	begun  bool   // the file has held a group at some time
 	last   uint64 // highest group in it
 }
 
 // Open replays the groups after the mark. On return they are durable, so the caller may change files because of them.
-// The journal accepts submissions but writes none before Start. By then the caller must have a durable checkpoint of
-// everything replayed, because the files are then reused from the beginning.
+// The journal accepts submissions but writes none before Start. Before it calls Start, the caller must have made a
+// durable checkpoint of everything replayed, because Start reuses the files from the beginning.
 func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recovery, error) {
 	if err := o.FS.MkdirAll(o.Dir); err != nil {
 		return nil, Recovery{}, fmt.Errorf("journal: %w", err)
@@ -115,7 +116,7 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 	}
 	j := &Journal{o: o, gen: r.gen + 1, crc: r.crc}
 	j.noSync.Store(o.NoSync)
-	// The number of a torn group whose header is lost too is not reused.
+	// This also avoids reusing the number of a torn group whose header is lost.
 	j.next = max(r.next, r.highest+1) + 1
 	j.synced = j.next - 1
 	j.mu.mark = Mark{Group: j.synced, CRC: j.crc, Synced: j.synced}
@@ -161,7 +162,7 @@ func (j *Journal) Start(durable func(n uint64, at Mark, err error)) error {
 	if j.acked, err = openAcknowledgements(j.o, &j.noSync, j.next-1, j.Fail); err != nil {
 		return err
 	}
-	// The entry of a file that an earlier process created may be in the page cache only.
+	// The entry of a file that an earlier process created may exist only in the page cache.
 	if err := j.o.FS.SyncDir(j.o.Dir); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
@@ -171,7 +172,7 @@ func (j *Journal) Start(durable func(n uint64, at Mark, err error)) error {
 	return nil
 }
 
-// removeStrays removes files of another size: for an oversized group, by another option, or not complete.
+// removeStrays removes files of another size: made for an oversized group, made under another option, or incomplete.
 func (j *Journal) removeStrays() error {
 	known := map[string]bool{j.o.Dir + "/" + ackName: true}
 	for _, f := range j.mu.free {
@@ -204,9 +205,9 @@ func (j *Journal) Submit(a interface{ AppendTo(b []byte) []byte }) uint64 {
 	return j.mu.n
 }
 
-// Flush lets the submissions be written. With NoSync a group is only a copy to the page cache, which takes less than
-// waking the journal's goroutine. So the caller writes it, and durable is called before Flush returns, unless another
-// goroutine writes already or a new file is due. The caller must hold no lock that durable takes.
+// Flush makes the journal write the submissions. With NoSync a group is only a copy to the page cache, which takes less
+// than waking the journal's goroutine. So the caller writes it, and durable is called before Flush returns, unless
+// another goroutine writes already or a new file is due. The caller must hold no lock that durable takes.
 func (j *Journal) Flush() {
 	if !j.noSync.Load() {
 		return
@@ -234,13 +235,13 @@ func (j *Journal) fits() bool {
 	return j.file != nil && j.pos+int64(len(j.mu.buf)) <= j.o.FileBytes && j.mu.err == nil
 }
 
-// SetSync starts or ends the sync of groups (Options.Mixed). Groups written before stay as
-// durable as they were: the caller makes a checkpoint. SetSync waits for the group under way.
+// SetSync starts or ends the sync of groups (Options.Mixed). It does not make earlier groups more durable; the caller
+// makes a checkpoint for that. SetSync waits for the group in progress.
 func (j *Journal) SetSync(on bool) {
 	j.writing.Lock()
 	defer j.writing.Unlock()
 	j.noSync.Store(!on)
-	j.Wake() // queued submissions may be without a Flush
+	j.Wake() // submissions may be queued without a Flush
 }
 
 // Fail stops the journal with an error from another part of the store.
@@ -259,8 +260,8 @@ func (j *Journal) Mark() Mark {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := j.mu.mark
-	if j.mu.begun > 0 && !j.o.NoSync && !j.o.Mixed { // without syncs nothing is certain
-		m.Files, m.FileBytes = min(j.mu.begun, maxFree), j.o.FileBytes // more free files are removed
+	if j.mu.begun > 0 && !j.o.NoSync && !j.o.Mixed { // without syncs nothing is known to be durable
+		m.Files, m.FileBytes = min(j.mu.begun, maxFree), j.o.FileBytes // further free files are removed
 	}
 	return m
 }
@@ -272,8 +273,8 @@ func (j *Journal) Written() (syncs, bytes int64) {
 	return j.mu.syncs, j.mu.written
 }
 
-// Busy is the time for which a group, or the acknowledgement record, has been on its way to the disk, 0 if neither is.
-// It grows while the disk hangs, with and without NoSync. It counts from the first call during the operation, so a
+// Busy is the time for which a group, or the acknowledgement record, has been waiting for the disk; 0 if neither is. It
+// grows while the disk hangs, with and without NoSync. It counts from the first call during the operation, so a
 // watchdog calls it regularly. It takes no lock.
 func (j *Journal) Busy() time.Duration { return max(j.groups.Busy(), j.acked.watch.Busy()) }
 
@@ -291,11 +292,11 @@ func (j *Journal) Close() error {
 	j.filesChanged.Broadcast()
 	j.mu.Unlock()
 	j.done.Wait()
-	j.writing.Lock() // a Flush may still be writing
+	j.writing.Lock() // wait for a Flush that is still writing
 	defer j.writing.Unlock()
 	var ackErr error
 	if j.acked != nil {
-		ackErr = j.acked.close() // it may call Fail, which takes j.mu
+		ackErr = j.acked.close() // not under j.mu, because it may call Fail, which takes j.mu
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

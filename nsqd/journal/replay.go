@@ -13,14 +13,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// Mark is a place in the journal: all groups up to Group are in the checkpoint. The zero Mark means that the checkpoint
-// is lost. Synced is the highest group known to be durable when the mark was made; it may be above Group.
+// Mark is a position in the journal: all groups up to Group are in the checkpoint. The zero Mark means that the
+// checkpoint is lost. Synced is the highest group known to be durable when the mark was made; it may be above Group.
 type Mark struct {
 	Group  uint64
 	CRC    uint32 // header crc of Group; 0 if there was none
 	Synced uint64
 	// Files, if not 0, is the number of files of at least FileBytes that had groups at that time. A file that was used
-	// once always has some, and the remaining files do not show that one was removed.
+	// once always contains groups, and without the number nothing would show that a file was removed.
 	Files     int
 	FileBytes int64
 }
@@ -45,10 +45,10 @@ func fileName(dir string, number uint64) string {
 type image struct {
 	number uint64
 	data   []byte
-	first  header // header of the group at its beginning; or zero
+	first  header // header of the group at its beginning, or zero
 }
 
-// begun reports whether the file ever had a group: it is not all zeros.
+// begun reports whether the file has ever held a group, that is, whether it is not all zeros.
 func (im *image) begun() bool {
 	return slices.ContainsFunc(im.data, func(b byte) bool { return b != 0 })
 }
@@ -151,7 +151,7 @@ func (r *replayer) newestRun(images []*image) {
 	}
 }
 
-// salvage passes the readable groups after the break to visit, which checks what continues its state.
+// salvage passes the readable groups after the break to visit, which checks whether they continue its state.
 func (r *replayer) salvage(images []*image, visit func(body []byte) error) error {
 	bodies := map[uint64][]byte{}
 	for _, im := range images {
@@ -200,7 +200,7 @@ func (r *replayer) walk(im *image, visit func([]byte) error) error {
 	return nil
 }
 
-// locate returns the place of the next group in a file, the file's end if it is not there.
+// locate returns the offset of the next group in a file, or the file's end if the group is not in it.
 func (r *replayer) locate(data []byte) int {
 	for at, h := range r.headers(data) {
 		if h.Group == r.next && h.PrevCRC == r.crc {
@@ -210,7 +210,7 @@ func (r *replayer) locate(data []byte) int {
 	return len(data)
 }
 
-// headers yields every header of this journal in a file, with its place.
+// headers yields every header of this journal in a file, with its offset.
 func (r *replayer) headers(data []byte) iter.Seq2[int, header] {
 	return func(yield func(int, header) bool) {
 		for at := 0; at+headerSize <= len(data); at += Align {
@@ -223,7 +223,7 @@ func (r *replayer) headers(data []byte) iter.Seq2[int, header] {
 
 // rewriteUnsynced makes durable the replayed groups that no header states to be durable: the last group. A process that
 // was killed, or whose sync failed, left it in the page cache, perhaps in clean pages. So it is written again, not only
-// synced. The same bytes go to the same place; if that write is torn, the group was still never acknowledged.
+// synced. The same bytes are written at the same offset; if that write is torn, the group was still never acknowledged.
 func (r *replayer) rewriteUnsynced(fs vfs.FS, dir string, images []*image) error {
 	for _, im := range images {
 		var unsynced [][2]int // from, to

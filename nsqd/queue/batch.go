@@ -14,7 +14,7 @@ import (
 // HeaderSize is the length of a batch header in bytes.
 const HeaderSize = 80
 
-// MaxBatchBytes bounds one batch, and so the decoder's allocations, well above --max-body-size (5 MiB).
+// MaxBatchBytes bounds one batch, and so the decoder's allocations, and is well above --max-body-size (5 MiB).
 const MaxBatchBytes = 64 << 20
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 const (
-	// Places of the header's fields. On disk and on the wire: see doc.go.
+	// Offsets of the header's fields. On disk and on the wire: see doc.go.
 	offFlags     = 5
 	offControl   = 6
 	offLength    = 8
@@ -45,10 +45,10 @@ const (
 
 // The kinds of control batches. On disk and on the wire: append only.
 const (
-	// ControlMarker opens an epoch. The leader serves nothing of the epoch before the marker is committed.
+	// ControlMarker opens an epoch. The leader serves nothing in the epoch before the marker is committed.
 	ControlMarker uint8 = 1
-	// ControlRelocation has copies of older messages, so that retention may remove the head of
-	// the log although the messages are not finished; see relocationBuilder.
+	// ControlRelocation contains copies of older messages, so that retention may remove the head of the log although
+	// the messages are not finished; see relocationBuilder.
 	ControlRelocation uint8 = 2
 )
 
@@ -88,7 +88,7 @@ type Batch struct {
 	Bytes   []byte
 	Epoch   ident.Epoch
 	At      ident.Position // where it begins
-	End     ident.Position // where the next one begins
+	End     ident.Position // where the next batch begins
 	CRC     uint32         // header checksum; identifies the batch and all before it
 	PrevCRC uint32
 	Time    int64 // unix ns
@@ -100,7 +100,7 @@ type Batch struct {
 	Clock      Clock // with Identified; see Clock
 }
 
-// Record is the batch in the commit log. It needs only the header of the batch.
+// Record is the batch's record in the commit log. It needs only the header of the batch.
 func (b *Batch) Record() commitlog.Record {
 	return commitlog.Record{
 		Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
@@ -151,15 +151,15 @@ func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS in
 	}
 }
 
-// Clone copies the draft, so that a retry can be sealed while the bytes that were sealed before are in use.
+// Clone copies the draft, so that a retry can be sealed while the previously sealed bytes are still in use.
 func (d *Draft) Clone() Draft {
 	c := *d
 	c.Bytes = bytes.Clone(d.Bytes)
 	return c
 }
 
-// Decode decodes and completely checks the first batch of b. It returns the batch, whose Bytes alias b,
-// and its length in bytes. Errors: ErrTorn if b is too short, ErrCorrupt if the bytes are no batch.
+// Decode decodes and completely checks the first batch of b. It returns the batch, whose Bytes alias b, and its length
+// in bytes. Errors: ErrTorn if b is too short, ErrCorrupt if the bytes are not a valid batch.
 func Decode(b []byte) (Batch, int, error) {
 	batch, n, err := DecodeHeader(b)
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 const (
 	HeaderKey    = "##key"       // chooses the partition
 	HeaderTrace  = "##trace_id"  // requests an answer with the position of the message
-	HeaderParent = "traceparent" // W3C trace context: another one for each attempt
+	HeaderParent = "traceparent" // W3C trace context: different for each attempt
 	headerState  = "tracestate"  // W3C, beside HeaderParent
 )
 
 // IdentityOfContent is the identity of a message of a topic that recognises messages by their content. It covers
 // everything that decides whether a consumer receives the message: the body, the key that chooses the partition (nil:
-// the key in the header), and the headers (##only_channel, tags, all that filters read, the time to live), in any
-// order. Otherwise a message for another consumer would count as a repeat and be lost. It covers neither the delay,
-// which is an absolute time here and differs between attempts, nor the trace, which names one attempt.
+// the key in the header), and the headers (##only_channel, tags, all headers that filters read, the time to live), in
+// any order. Otherwise a message for another consumer would count as a repeat and be lost. It does not cover the delay,
+// which is an absolute time here and differs between attempts, nor the trace, which identifies one attempt.
 func IdentityOfContent(key, header, body []byte) (x Identity) {
-	var head [9]byte // flags, and the lengths: no two messages have equal bytes
+	var head [9]byte // flags and lengths, so that different messages never have equal bytes
 	if fields, ok := fieldsOf(header); ok {
 		own, rest := contentHeader(fields)
 		if header = rest; key == nil {
@@ -52,7 +52,7 @@ func IdentityOfContent(key, header, body []byte) (x Identity) {
 // Flags of a content.
 const (
 	contentKey    = 1 // it has a key
-	contentUnread = 2 // its header cannot be parsed, and counts byte by byte
+	contentUnread = 2 // its header cannot be parsed, and is compared byte by byte
 )
 
 // field is one name of a header with the text of its value.
@@ -68,7 +68,7 @@ func contentHeader(fields []field) (key, rest []byte) {
 		case HeaderKey:
 			var text *string
 			if json.Unmarshal(f.value, &text) == nil && text != nil {
-				key = []byte(*text) // an empty key is a key
+				key = []byte(*text) // an empty key is also a key
 				continue
 			}
 		}

@@ -1,8 +1,8 @@
 // Package queue contains the codec of batches and messages. It reads and writes no file.
 //
-// A batch is one put (a message or a multi-put) or one control record. The edge of the cluster encodes
-// it once. The same bytes are in the leader's journal and segments, on the wire, and in every
-// follower's files. The package has no concept of topic names, channels or a network, and starts no goroutine.
+// A batch is one put (a message or a multi-put) or one control record. The edge (the broker that receives it) encodes
+// it once. The same bytes are in the leader's journal and segments, on the wire, and in every follower's files. The
+// package has no concept of topic names, channels or a network, and starts no goroutine.
 //
 // # Invariants
 //

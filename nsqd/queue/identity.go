@@ -12,7 +12,8 @@ import (
 )
 
 // Identity is the hash of a message's id, by which a leader recognises a message that is published again
-// (docs/adr/0012): half a SHA-256, so that no client finds two ids with one hash, whose second message would be lost.
+// (docs/adr/0012): half a SHA-256. It is that long so that no client can find two ids with equal hashes, because the
+// second message would be lost.
 type Identity [16]byte
 
 // The sources of identities. The identities of two sources are never equal.
@@ -37,8 +38,8 @@ func (x Identity) Part(n int) Identity {
 	return identity(domainPart, binary.LittleEndian.AppendUint32(x[:len(x):len(x)], uint32(n)))
 }
 
-// ByContent returns the put with an identity by content (content.go) for each message that has none. The
-// put has this key, or nil. If all messages have one, the put is returned without a copy.
+// ByContent returns the put with an identity by content (content.go) for each message that has none. key is the put's
+// key, or nil. If all messages have one, the put is returned without a copy.
 func (d *Draft) ByContent(key []byte) Draft {
 	if !d.LacksIdentities() {
 		return *d
@@ -49,12 +50,12 @@ func (d *Draft) ByContent(key []byte) Draft {
 		if m.Identity == (Identity{}) {
 			m.Identity = IdentityOfContent(key, m.Header, m.Body)
 		}
-		_ = out.AddMessage(m) // its header had a valid size before
+		_ = out.AddMessage(m) // its header was accepted with this size before
 	}
 	return out.Draft(d.Request)
 }
 
-// LacksIdentities reports whether the put has no identity, and some message has none of its own.
+// LacksIdentities reports whether the put has no identity and some message has none either.
 func (d *Draft) LacksIdentities() bool {
 	if d.Control != 0 || d.HasPutIdentity() {
 		return false
@@ -68,7 +69,7 @@ func (d *Draft) LacksIdentities() bool {
 	return n < d.Count
 }
 
-// Source names a message that is published again in another place.
+// Source identifies a message that is published again elsewhere.
 type Source struct {
 	Topic     ident.TopicID
 	Partition uint16
@@ -92,7 +93,7 @@ func IdentityOfCopy(why string, of Source) Identity {
 	b = binary.LittleEndian.AppendUint16(b, of.Partition)
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Sequence))
 	b = append(b, of.Channel...)
-	if of.ChannelID != 0 { // no name has a zero byte
+	if of.ChannelID != 0 { // names contain no zero byte
 		b = binary.LittleEndian.AppendUint64(append(b, 0), of.ChannelID)
 	}
 	if of.TimeNS != 0 {
@@ -107,7 +108,7 @@ func (d *Draft) HasPutIdentity() bool {
 }
 
 func identity(domain string, b []byte) Identity {
-	var buffer [len(domainPart) + MaxIDBytes]byte // enough for ids; a longer source is allocated
+	var buffer [len(domainPart) + MaxIDBytes]byte // large enough for ids; a longer source is allocated
 	sum := sha256.Sum256(append(append(buffer[:0], domain...), b...))
 	return Identity(sum[:len(Identity{})])
 }
@@ -156,8 +157,8 @@ func (d *Draft) First() (x Identity, ok bool) {
 }
 
 // Clock is a time on the clock of a partition, in tenths of a second; 0: none. The clock counts how long the partition
-// has had a leader since its first message with an identity, by the monotonic clocks of its leaders and never by a wall
-// clock. So the difference between the current clock and a batch's clock is a lower bound of the batch's age.
+// has had a leader since its first message with an identity, measured by the monotonic clocks of its leaders and never
+// by a wall clock. So the difference between the current clock and a batch's clock is a lower bound of the batch's age.
 type Clock uint32
 
 // ClockTick is the unit of Clock in milliseconds.
@@ -166,10 +167,11 @@ const ClockTick = 100
 // IdentityMark describes the messages with identities that a replica still recognises (the dedupe window). It is
 // written periodically, for the next start. The zero value: the log never had such a message.
 type IdentityMark struct {
-	From    ident.Offset // the identities of the batches from here on are in the window
+	From    ident.Offset // the window has the identities of the batches from this offset on
 	End     ident.Offset // the end of the log at the time of the mark, above 0
-	ClockMS int64        // the clock of the partition then, in milliseconds
-	// Forgotten is the clock of the newest message with an identity before From, 0 without one, or ForgottenUnknown.
+	ClockMS int64        // the clock of the partition at the time of the mark, in milliseconds
+	// Forgotten is the clock of the newest message with an identity before From; 0 if there is none; or
+	// ForgottenUnknown.
 	Forgotten Clock
 }
 
@@ -189,7 +191,7 @@ type IdentifiedPut struct {
 	First      ident.Sequence
 	At, End    ident.Offset
 	Clock      Clock
-	Identities []Identity // of the messages in order; a zero one recognises nothing
+	Identities []Identity // identities of the messages in order; a zero identity is never recognised
 }
 
 // HeaderID is the header with the id that the producer gave the message.
@@ -210,8 +212,8 @@ const MaxSequence = 1<<53 - 1
 // MaxProducerBytes bounds the name of a producer that numbers its messages.
 const MaxProducerBytes = 32
 
-// ValidProducer reports whether a name is valid: 1 to 32 bytes of UTF-8. U+FFFD is refused, because JSON
-// decoders replace invalid bytes by it, so that two names could become one.
+// ValidProducer reports whether a name is valid: 1 to 32 bytes of UTF-8. U+FFFD is refused, because JSON decoders
+// replace invalid bytes with it, so that two names could become one.
 func ValidProducer(name string) bool {
 	return name != "" && len(name) <= MaxProducerBytes && utf8.ValidString(name) && !strings.ContainsRune(name, utf8.RuneError)
 }

@@ -32,7 +32,8 @@ type Message struct {
 	Body      []byte
 	Attempts  uint16
 	Seq       ident.Sequence
-	// Identity, unless zero, recognises the message if it is published again. Copies have others, relocations none.
+	// Identity, unless zero, recognises the message if it is published again. Copies have different identities, and
+	// relocations have none.
 	Identity Identity
 	// IsPutIdentity, set on the first message of a put, means that Identity identifies the whole put.
 	// The other messages have no identity, and the put is stored completely or not at all.
@@ -139,7 +140,7 @@ func encodedMessages(p []byte) iter.Seq2[int, []byte] {
 	}
 }
 
-// firstOf is the first message of a payload, without its length.
+// firstOf is the first message of a payload, without its length field.
 func firstOf(p []byte) []byte { return p[4 : 4+binary.LittleEndian.Uint32(p)] }
 
 // BodyBytes is the sum of the body sizes in bytes, without the encoding around them.
@@ -151,7 +152,7 @@ func (d *Draft) BodyBytes() int {
 	for p := d.Bytes[HeaderSize:]; len(p) >= messageMinSize; {
 		n := uint64(binary.LittleEndian.Uint32(p))
 		if n < 1 || n+4 > uint64(len(p)) {
-			break // malformed bytes of a peer; the leader refuses them when it decodes the put
+			break // malformed bytes from a peer; the leader refuses them when it decodes the put
 		}
 		if m, ok := decodeMessage(p[4 : 4+n]); ok {
 			sum += len(m.Body)
@@ -285,10 +286,10 @@ func NewRelocation() *relocationBuilder {
 	return &relocationBuilder{DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+4096)}}
 }
 
-// Add appends a message as it was read. Errors as DraftBuilder.AddMessage.
+// Add appends a message as it was read. Errors are those of DraftBuilder.AddMessage.
 func (b *relocationBuilder) Add(m Message) error {
 	at := len(b.bytes)
-	m.Identity, m.IsPutIdentity = Identity{}, false // they stay with the original batch
+	m.Identity, m.IsPutIdentity = Identity{}, false // identities stay with the original batch
 	b.bytes = binary.LittleEndian.AppendUint64(b.bytes, uint64(m.Seq))
 	b.bytes = binary.LittleEndian.AppendUint64(b.bytes, uint64(m.Time))
 	err := b.AddMessage(m)

@@ -32,7 +32,8 @@ const (
 	WriteState WriteKind = 5
 	// WriteCommitted records a committed end. It is a hint for recovery and never causes a sync of its own.
 	WriteCommitted WriteKind = 6
-	// WriteRestart begins the log afresh at At: the replica is behind the leader's first retained offset.
+	// WriteRestart empties the log, which then begins at At, because the replica is behind the leader's first retained
+	// offset.
 	WriteRestart WriteKind = 7
 	// WriteIdentities records Identities. It never causes a sync of its own while puts arrive.
 	WriteIdentities WriteKind = 8

@@ -1,11 +1,11 @@
-// Package state encodes the replicated state of the channels of a partition: deltas with changes, and
-// snapshots of the whole state. Package nsqd decides on the changes and applies them. The format has no
-// checksum: the journal records and the frames with the bytes have one.
+// Package state encodes the replicated state of the channels of a partition: deltas with changes, and snapshots of the
+// whole state. Package nsqd decides on the changes and applies them. The format has no checksum, because the enclosing
+// journal records and frames have one.
 //
 // # Invariants
 //
 //  1. One state has one encoding: a delta or snapshot that decodes encodes to the same bytes.
-//  2. A delta or snapshot that violates the format is refused whole, with errMalformed.
+//  2. A delta or snapshot that violates the format is refused as a whole, with errMalformed.
 //  3. A count allocates at most as many bytes as follow.
 //
 // Any goroutine may call the functions.

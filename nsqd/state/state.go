@@ -22,7 +22,7 @@ const (
 	KindProgress kind = 1 // a channel's cursor advanced
 	KindCreate   kind = 2 // a channel begins
 	KindDelete   kind = 3 // a channel ends
-	KindSeek     kind = 4 // explicit move of the cursor, also back; emptying is a seek to the end
+	KindSeek     kind = 4 // explicit move of the cursor, forward or back; emptying is a seek to the end
 	KindPause    kind = 5 // a channel is paused or resumed
 	KindBarrier  kind = 6 // topic pause
 	KindKeep     kind = 7 // first sequence that a topic without channels keeps
@@ -51,7 +51,7 @@ type Record struct {
 	Seqs     []ident.Sequence
 }
 
-// Channel is one channel of a snapshot. The ID distinguishes it from an earlier channel of the name.
+// Channel is one channel of a snapshot. The ID distinguishes it from an earlier channel of the same name.
 type Channel struct {
 	Name     string
 	ID       uint64
@@ -205,7 +205,7 @@ func DecodeSnapshot(b []byte) (Snapshot, error) {
 	if d.err == nil && len(d.b) > 0 {
 		n := d.count(24)
 		if n == 0 {
-			d.fail("an empty list of relocated messages") // one state has one encoding
+			d.fail("an empty list of relocated messages") // not allowed, because each state has exactly one encoding
 		}
 		for ; n > 0; n-- {
 			x := Relocated{d.sequence(), d.offset(), d.offset()}
@@ -221,7 +221,7 @@ func DecodeSnapshot(b []byte) (Snapshot, error) {
 	return s, d.err
 }
 
-// minSavedBytes is the least size of one channel in a snapshot.
+// minSavedBytes is the smallest size of one channel in a snapshot.
 const minSavedBytes = 1 + 1 + 8 + 8 + 8 + 3*4
 
 // decoder reads fixed fields. After the first error it returns zeros.
@@ -275,7 +275,7 @@ func (d *decoder) offset() ident.Offset {
 	return o
 }
 
-// count reads a count and checks that the rest has room for that many elements.
+// count reads a count, and checks that the remaining bytes suffice for that many elements.
 func (d *decoder) count(size int) int {
 	n := int(binary.LittleEndian.Uint32(d.take(4)))
 	if n > len(d.b)/size {

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// readCacheBytes bounds the read cache of all partitions in bytes. The run that was read last
-	// may exceed it alone, because a large batch is read in small parts one after the other.
+	// readCacheBytes bounds the read cache of all partitions in bytes. The most recent run may exceed it by itself,
+	// because a large batch is read in small consecutive parts.
 	readCacheBytes = 4 << 20
-	// minRunBytes is the least size that a run counts, because every lookup visits each run.
+	// minRunBytes is the minimum size that is charged for a run, because every lookup visits each run.
 	minRunBytes = 16 << 10
 )
 
-// readCache has the batches that were last read from segments. Channels that drain the same log are at about the same
-// place. The first of them reads the file, checks and decodes it. The others find the batches here, catch up with the
-// first, and stay with it. Batches never change; a cut of the log makes earlier runs invalid (cuts).
+// readCache holds the batches that were last read from segments. Channels that drain the same log are at about the same
+// position. The first of them reads, checks and decodes the file. The others find the batches here, catch up with the
+// first, and stay close to it. Batches never change; a cut of the log makes earlier runs invalid (cuts).
 type readCache struct {
 	mu struct {
 		sync.Mutex
@@ -36,12 +36,13 @@ type run struct {
 	batches []queue.Batch
 }
 
-// bytes is the size that the run counts.
+// bytes is the size charged for the run.
 func (r *run) bytes() int {
 	return max(int(r.batches[len(r.batches)-1].End.Offset-r.batches[0].At.Offset), minRunBytes)
 }
 
-// find returns about max bytes of cached batches, at least one, beginning with the batch at from; nil: none.
+// find returns about max bytes of cached batches, at least one, beginning with the batch at from; nil if there are
+// none.
 func (r *readCache) find(p *Partition, cuts uint64, from ident.Offset, max int) []queue.Batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +83,7 @@ const batchOverhead = 160
 // journal and the segments. Above the bound, the least recently used partitions release theirs.
 type tails struct {
 	bytes atomic.Int64 // memory of all tails
-	uses  atomic.Int64 // counts uses: the logical clock of Partition.used
+	uses  atomic.Int64 // counts uses; serves as the logical clock of Partition.used
 }
 
 func cost(b *queue.Batch) int { return len(b.Bytes) + batchOverhead }
@@ -94,7 +95,7 @@ func (p *Partition) chargeLocked(bytes int) {
 
 func (p *Partition) use() { p.used.Store(p.store.tails.uses.Add(1)) }
 
-// trimTails brings the tails an eighth below the bound when they exceed it. The writer calls it.
+// trimTails reduces the tails to an eighth below the bound when they exceed it. The writer calls it.
 func (s *Store) trimTails() error {
 	if s.tails.bytes.Load() <= s.o.TailsBytes {
 		return nil
@@ -116,7 +117,7 @@ func (s *Store) trimTails() error {
 	return nil
 }
 
-// releaseTail writes the durable part of the tail to the segments and drops it from memory.
+// releaseTail writes the durable part of the tail to the segments and drops that part from memory.
 func (p *Partition) releaseTail() error {
 	return p.afterFlush(func() error {
 		p.mu.Lock()

@@ -50,10 +50,10 @@ type checkpoint struct {
 	mark     journal.Mark
 	bootID   string
 	noSync   bool                          // later submissions were acknowledged from the page cache
-	clean    bool                          // the store was closed after it
+	clean    bool                          // the store was closed right after it
 	entries  map[uint64]entry              // by slot
 	versions map[uint64]version            // of the channel snapshots, by slot
-	marks    map[uint64]queue.IdentityMark // during decoding: of the entries that follow, by slot
+	marks    map[uint64]queue.IdentityMark // during decoding: marks of the entries that follow, by slot
 }
 
 // version names one version of a channel state.
@@ -71,7 +71,7 @@ type entry struct {
 	epoch      ident.Epoch
 	start, end ident.Position
 	committed  ident.Position
-	lastTimeNS int64 // at least the time of the newest batch
+	lastTimeNS int64 // not before the time of the newest batch
 	lastCRC    uint32
 	startCRC   uint32 // checksum from which the first batch continues
 	identities queue.IdentityMark

@@ -71,7 +71,7 @@ func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, erro
 	return p, nil
 }
 
-// Create creates an empty partition with a new store id, durably, also after an interrupted Create. Errors: errExists;
+// Create creates an empty partition with a new store id, durably, even after an interrupted Create. Errors: errExists;
 // ErrDiskFull, after which it may be repeated; or another error of the disk, which stops the store.
 func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	if _, ok := s.Partition(id); ok {
@@ -223,8 +223,8 @@ func (s *Store) dropTopicFolder(name string) error {
 	return s.o.FS.Remove(dir)
 }
 
-// TrimHead removes the segments that are completely below a position (retention). The newest segment always stays.
-// While the segments lag behind a cut of the log, their bounds are not those of the log, and TrimHead removes nothing.
+// TrimHead removes the segments that end at or below a position (retention). The newest segment always stays. While the
+// segments lag behind a cut of the log, their bounds are not those of the log, and TrimHead removes nothing.
 func (p *Partition) TrimHead(below ident.Position) error {
 	p.files.Lock()
 	defer p.files.Unlock()

@@ -12,26 +12,26 @@
 //  2. Every other file changes only by writes that are durable in the journal. So recovery may cut
 //     the segments to the lowest cut since the checkpoint and write the rest again from the journal.
 //  3. The end of a partition is the checkpoint's entry plus the replay, never the size of a file. A failed checksum
-//     cuts nothing: the range goes into quarantine, until Repair writes bytes there that the chain of checksums proves.
-//  4. A journal file is reused only after a durable checkpoint includes all its groups. After Open
-//     nothing is acknowledged before the replayed tail was written again and synced, because pages
-//     after a failed sync may be in the cache only.
+//     cuts nothing: the range goes into quarantine, until Repair writes bytes that the chain of checksums proves.
+//  4. A journal file is reused only after a durable checkpoint includes all its groups. After Open nothing is
+//     acknowledged before the replayed tail was written again and synced, because after a failed sync pages may exist
+//     only in the cache.
 //  5. A partition gets a new store id, durably, before it answers anything, if acknowledged bytes are missing or
 //     doubtful. The reasons are: a corrupt journal; a journal that ends before its acknowledgement record or before the
-//     segments; a lost checkpoint; a broken chain; a channel snapshot older than the checkpoint; unsynced operation and
-//     another boot of the machine, unless the store was closed before it (the checkpoint's clean mark). After a corrupt
-//     group, readable groups are kept as far as they continue the log. Without a checkpoint, the newest groups without
-//     a gap are kept.
+//     segments; a lost checkpoint; a broken chain; a channel snapshot older than the checkpoint; unsynced operation
+//     followed by a reboot of the machine, unless the store was closed before (the checkpoint's clean mark). After a
+//     corrupt group, readable groups are kept as far as they continue the log. Without a checkpoint, the newest groups
+//     without a gap are kept.
 //  6. After the first error of a write or a sync the store has stopped. It retries nothing and answers
 //     every submission with the error.
 //
 // # Locks
 //
-// Only SetSync takes Store.modes, over its checkpoints. The others, in this order: Store.order →
-// Partition.files → Store.mu → Partition.mu, and below them the locks of journal, segments and commitlog.
-// Store.order and Store.mu are held over Journal.Submit: the journal may answer before the submission
-// is in the list of unsynced ones. Partition.files is held over disk calls. No lock is held while a
-// Sink is called, except the journal's own (journal.writing), which guarantees the order of the calls.
+// Only SetSync takes Store.modes, and holds it during its checkpoints. The other locks are taken in this order:
+// Store.order → Partition.files → Store.mu → Partition.mu, and below them the locks of journal, segments and commitlog.
+// Store.order and Store.mu are held over Journal.Submit: the journal may answer before the submission is in the list of
+// unsynced ones. Partition.files is held over disk calls. No lock is held while a Sink is called, except the journal's
+// (journal.writing), which guarantees the order of the calls.
 //
 // # Goroutines
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Open recovers a data directory, locked by the caller, and starts the store. Doubtful partitions of a damaged
-// directory get a new store id, so that the cluster does not count them as in sync, and the log says so.
+// Open recovers a data directory, which the caller has locked, and starts the store. Doubtful partitions of a damaged
+// directory get a new store id, so that the cluster does not count them as in sync, and this is logged.
 func Open(o Options) (*Store, error) {
 	s := &Store{o: o.withDefaults(), damaged: make(chan struct{}, 1), failed: make(chan struct{})}
 	s.noSync.Store(o.NoSync)
@@ -63,7 +63,7 @@ func (s *Store) open() error {
 		return err
 	}
 	last, err := readCheckpoint(s.o.FS, s.checkpointName())
-	if err == nil && last == nil { // the first start, or an earlier one was killed: the directory itself may be new
+	if err == nil && last == nil { // the first start, or an earlier first start was killed: the directory itself may be new
 		err = s.o.FS.SyncDir(path.Dir(path.Clean(s.o.Dir)))
 	}
 	if err != nil {
@@ -164,11 +164,11 @@ func (r *storeRecovery) load(f folder) (*recovery, error) {
 		}
 	}
 	if doubtful && !known || r.last == nil {
-		d := &p.durable // no other record has its start and end
+		d := &p.durable // no other record contains the partition's start and end
 		d.start, d.startCRC = p.firstOnDisk()
 		last := scanChain(p)
 		rec = newRecovery(p, entry{start: d.start, startCRC: d.startCRC, end: last.End, committed: d.start, lastCRC: last.CRC, lastTimeNS: last.Time})
-		p.durable.identities.End = max(last.End.Offset, 1) // from the start of the log: no other record has the mark
+		p.durable.identities.End = max(last.End.Offset, 1) // search from the start of the log, because no other record contains the mark
 		rec.touched, rec.overlap = true, true
 	}
 	if r.last != nil && newest(p.durable.history).less(r.last.versions[p.slot]) && !doubtful {
@@ -196,7 +196,8 @@ func (r *storeRecovery) group(body []byte) error {
 	return nil
 }
 
-// adopt takes over the batches in the segments beyond the journal's end. An error means that the journal has lost them.
+// adopt accepts the batches in the segments beyond the journal's end. An error means that the journal has lost such
+// batches.
 func (r *storeRecovery) adopt() (lost error) {
 	for _, rec := range r.order {
 		end := rec.p.durable.end.Offset
@@ -234,8 +235,8 @@ func (r *storeRecovery) judge(found journal.Recovery, lost error) {
 	}
 }
 
-// checkMark corrects the identity mark where data was lost: the newest mark, or the first one, may also
-// be lost, and retention may have removed identities that it did not cover.
+// checkMark corrects the identity mark where data was lost: the newest mark, or the only one, may also be lost, and
+// retention may have removed identities that the remaining mark does not cover.
 func (r *storeRecovery) checkMark(rec *recovery) {
 	d := &rec.p.durable
 	d.identities = d.identities.Cut(d.end.Offset)
@@ -243,7 +244,7 @@ func (r *storeRecovery) checkMark(rec *recovery) {
 		return
 	}
 	if d.identities == (queue.IdentityMark{}) && rec.p.identified() {
-		d.identities.End, d.dirty = max(d.end.Offset, 1), true // from the start of the log
+		d.identities.End, d.dirty = max(d.end.Offset, 1), true // search from the start of the log
 	}
 	if d.identities != (queue.IdentityMark{}) && d.start.Offset > d.identities.From {
 		d.identities.Forgotten, d.dirty = queue.ForgottenUnknown, true

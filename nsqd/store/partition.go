@@ -37,7 +37,7 @@ type Partition struct {
 		written   ident.Offset   // batches that end here or below are in the segments
 		first     ident.Position // start of the log
 		end       ident.Position // end of the submitted batches
-		cuts      uint64         // counts cuts: a result from before a cut is recognised by it
+		cuts      uint64         // counts cuts, to recognise results from before a cut
 		restored  queue.Restored
 		states    []queue.StateVersion
 
@@ -45,7 +45,8 @@ type Partition struct {
 	}
 }
 
-// durableState is the partition as the journal has it durable. It is the writer's, guarded by Partition.files.
+// durableState is the state of the partition that is durable in the journal. It belongs to the writer and is guarded by
+// Partition.files.
 type durableState struct {
 	entry
 	pending      []queue.Batch // not in the segments yet
@@ -99,7 +100,8 @@ func (p *Partition) Start() ident.Position {
 	return p.mu.first
 }
 
-// submitted applies a write to the memory before it is durable, so that readers see the newest batches at once.
+// submitted applies a write to the state in memory before it is durable, so that readers see the newest batches at
+// once.
 func (p *Partition) submitted(w *queue.Write) (cuts uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +143,7 @@ func (p *Partition) cutLocked(at ident.Position) {
 	p.mu.quarantine.retain(0, at.Offset)
 }
 
-// wroteUpTo records that the segments reach end, unless the log was cut since, and trims the tail.
+// wroteUpTo records that the segments reach end, unless the log has been cut in the meantime, and trims the tail.
 func (p *Partition) wroteUpTo(end ident.Offset, cuts uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxQuarantine bounds the damaged ranges that are remembered per partition; reads find the others later.
+// maxQuarantine bounds the damaged ranges that are remembered per partition; later reads will find the others.
 const maxQuarantine = 1024
 
 // quarantine is the sorted list of ranges in which reads of a partition found damage, until Repair. It is in memory
@@ -29,7 +29,7 @@ func (q *quarantine) add(d queue.Damage) bool {
 	return true
 }
 
-// retain forgets the ranges that begin outside of [from, to).
+// retain keeps only the ranges that begin within [from, to).
 func (q *quarantine) retain(from, to ident.Offset) {
 	*q = slices.DeleteFunc(*q, func(d queue.Damage) bool { return d.From < from || d.From >= to })
 }
@@ -49,7 +49,7 @@ func (p *Partition) Damaged() []queue.Damage {
 // Damaged receives when a range went into quarantine.
 func (s *Store) Damaged() <-chan struct{} { return s.damaged }
 
-// quarantineDamage puts the range of a failed read into quarantine. It passes other errors through.
+// quarantineDamage puts the range of a failed read into quarantine. It returns other errors unchanged.
 func (p *Partition) quarantineDamage(err error) error {
 	var d *queue.Damage
 	if !errors.As(err, &d) {
@@ -69,7 +69,8 @@ func (p *Partition) quarantineDamage(err error) error {
 	return fmt.Errorf("store: %s/%d: %w", p.topic, p.id.Number, d)
 }
 
-// addToQuarantine puts a range into quarantine if it is still part of the log. False: it is not, or the range is known.
+// addToQuarantine puts a range into quarantine if it is still part of the log. False: it is not, or the range is
+// already known.
 func (p *Partition) addToQuarantine(d queue.Damage) bool {
 	p.files.Lock()
 	defer p.files.Unlock()
@@ -81,15 +82,15 @@ func (p *Partition) addToQuarantine(d queue.Damage) bool {
 	return p.mu.quarantine.add(d)
 }
 
-// errUnproven means that no record on this disk proves the offered bytes.
+// errUnproven means that no record on this disk proves that the offered bytes are right.
 var errUnproven = errors.New("store: the chain of checksums does not prove these bytes")
 
-// Repair writes batches of another replica over the damaged range that begins at the first of them, as far as the
-// damage goes, and releases the range from quarantine. The bytes are durable on return. repairedTo is the end of the
+// Repair writes batches of another replica over the damaged range that begins at the first of them, up to the end of
+// the damage, and releases the range from quarantine. The bytes are durable on return. repairedTo is the end of the
 // repaired range. Errors: errUnknown, errUnproven, or an error of the disk, which stops the store.
 //
 // The batches must be one chain, and this disk must still prove its end: by the commit log's checksum, or by the
-// following batch, which names the checksum before it. So only the original bytes can enter.
+// following batch, which contains the preceding checksum. So only the original bytes can enter.
 func (p *Partition) Repair(batches []queue.Batch) (repairedTo ident.Offset, err error) {
 	p.files.Lock()
 	defer p.files.Unlock()

@@ -18,7 +18,7 @@ var ErrTrimmed = errors.New("store: retention has removed this range")
 var errCutDuringRead = fmt.Errorf("store: the log was cut during each of %d reads", readAttempts)
 
 // ReadAt returns whole batches that begin at or after offset from: about max bytes, at least one batch if there is any.
-// Errors: *queue.Damage for an unreadable range, ErrTrimmed for one before the start. Any goroutine.
+// Errors: *queue.Damage for an unreadable range, ErrTrimmed for a range before the start. Any goroutine may call it.
 //
 // It may return batches that are not committed, or not even durable. The caller bounds what it uses.
 func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
@@ -36,8 +36,8 @@ func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 	return b, err
 }
 
-// ReadDisk is ReadAt from the disk: past the memory tail, the read cache and the page cache (see vfs.ReadDisk). It
-// first writes batches that are durable only in the journal to the segments, and syncs them; batches that are not
+// ReadDisk is ReadAt from the disk: it bypasses the memory tail, the read cache and the page cache (see vfs.ReadDisk).
+// It first writes batches that are durable only in the journal to the segments, and syncs them; batches that are not
 // durable are left out. It waits for the writer, and for a checkpoint in progress. Any goroutine.
 func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) {
 	for range readAttempts {
@@ -66,7 +66,7 @@ func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) 
 // ReadSequence is ReadAt from the batch with message n, or from the start of the log if n is older.
 func (p *Partition) ReadSequence(n ident.Sequence, max int) ([]queue.Batch, error) {
 	b, err := p.readSequence(n, max)
-	for err == nil && len(b) > 0 && b[0].End.Sequence <= n { // the search stopped early at an error of the disk
+	for err == nil && len(b) > 0 && b[0].End.Sequence <= n { // the search may have stopped early at a disk error
 		i := sort.Search(len(b), func(i int) bool { return b[i].End.Sequence > n })
 		if i < len(b) {
 			return b[i:], nil
@@ -121,7 +121,7 @@ func (p *Partition) read(max int, inTail func() (ident.Offset, int), boundary fu
 	return nil, fmt.Errorf("%w: %s", errCutDuringRead, p.id)
 }
 
-// fromSegments reads batches that are not in memory, from the read cache if they are there.
+// fromSegments reads batches that are not in memory, from the read cache if possible.
 func (p *Partition) fromSegments(from, limit ident.Offset, cuts uint64, max int) ([]queue.Batch, error) {
 	if b := p.store.readCache.find(p, cuts, from, max); b != nil {
 		return b, nil
@@ -193,11 +193,11 @@ func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 	return p.scan(from, func(b queue.Batch) bool { return b.End.Sequence > n })
 }
 
-// scan searches the headers of one segment and the following ones, for places that the index does not have.
+// scan searches the headers of one segment and the following ones, for positions that the index does not have.
 func (p *Partition) scan(o ident.Offset, found func(queue.Batch) bool) (ident.Offset, bool) {
 	base, ok := p.segments.base(o)
 	if !ok {
-		return o, o < p.segments.end() // between files: the read there reports the damage
+		return o, o < p.segments.end() // between files: the later read reports the damage
 	}
 	hit := false
 	at, err := p.segments.headers(base, p.segments.end(), func(b queue.Batch) bool {
@@ -205,7 +205,7 @@ func (p *Partition) scan(o ident.Offset, found func(queue.Batch) bool) (ident.Of
 		return !hit
 	})
 	if err != nil {
-		return at, true // the read there reports the damage
+		return at, true // the later read reports the damage
 	}
 	return at, hit
 }

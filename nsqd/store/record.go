@@ -174,7 +174,7 @@ func addVersion(history []queue.StateVersion, c queue.StateVersion) []queue.Stat
 		return append(history[:0:0], c)
 	}
 	if n := len(history); n == 0 || c.Epoch != history[n-1].Epoch || c.N != history[n-1].N+1 {
-		return history // the version before it is lost: the leader sends a full version when this replica reports its own
+		return history // the previous version is lost: the leader will send a full version when this replica reports its own
 	}
 	return append(history, c)
 }

@@ -20,7 +20,7 @@ type recovery struct {
 	cutCRC    uint32         // checksum of the batch that ends at cut
 	restarted bool           // the log was restarted, and the segments are ignored
 	touched   bool           // the journal has a record of the partition
-	broken    error          // the first break of the chain; later batches are not applied
+	broken    error          // the first break in the chain; later batches are not applied
 	overlap   bool           // the checkpoint is lost, and the journal begins before the end of the segments
 	wasCut    bool           // the journal has a cut, and the segments may still contain the cut batches
 
@@ -66,7 +66,7 @@ func (r *recovery) append(b []byte) error {
 	for len(b) > 0 {
 		batch, n, err := queue.Decode(b)
 		if err != nil {
-			return fmt.Errorf("store: a batch in the journal: %w", err) // the group's checksum is right, so this is not decay
+			return fmt.Errorf("store: a batch in the journal: %w", err) // the group's checksum is correct, so this is not disk corruption
 		}
 		if r.overlap && !r.cutToJournal(batch) {
 			b = b[n:]
@@ -148,7 +148,7 @@ const (
 )
 
 // cutToJournal cuts the log to the first batch of the journal that lies within it. A batch above the end was cut again
-// before the segments were synced. Without any segment the first batch is the beginning of the log.
+// before the segments were synced. If there are no segments, the first batch is the beginning of the log.
 func (r *recovery) cutToJournal(b queue.Batch) bool {
 	if _, ok := r.p.segments.start(); !ok {
 		r.restart(b.At, b.PrevCRC)
@@ -229,7 +229,7 @@ func (r *recovery) checkSegments() {
 	}
 }
 
-// scanChain finds the last batch of the segments when no other record has it, by the headers of the last file.
+// scanChain finds the last batch of the segments from the headers of the last file, when no other record names it.
 func scanChain(p *Partition) (last queue.Batch) {
 	for _, base := range slices.Backward(p.segments.bases()) {
 		found := false
@@ -247,9 +247,9 @@ func scanChain(p *Partition) (last queue.Batch) {
 	return queue.Batch{End: p.durable.start, CRC: p.durable.startCRC}
 }
 
-// rebuildIndex keeps the records of the commit log up to the newest one that names the very batch in the segments
-// (equal checksums mean equal prefixes), and rebuilds the rest from the headers. An interrupted checkpoint may have
-// left sectors of a cut that was lost, so records above the committed end must also continue each other.
+// rebuildIndex keeps the records of the commit log up to the newest one that matches the batch in the segments (equal
+// checksums mean equal prefixes), and rebuilds the rest from the headers. An interrupted checkpoint may have left
+// sectors from before a cut, so records above the committed end must also continue each other.
 func (r *recovery) rebuildIndex() {
 	p, d := r.p, &r.p.durable
 	p.index.TruncateAtGap(d.committed.Offset)
@@ -263,7 +263,7 @@ func (r *recovery) rebuildIndex() {
 			break
 		}
 		if r.agrees(last) {
-			p.index.Truncate(last.End().Offset) // may be below the cut, if records are lost
+			p.index.Truncate(last.End().Offset) // may be below the cut if records are lost
 			break
 		}
 		if r2, ok := p.index.AtOffset(max(d.start.Offset, last.Offset-step)); ok {
@@ -336,7 +336,7 @@ func (p *Partition) restore(puts int) {
 const (
 	// recentTotal bounds the puts of any time that start-up collects, of all partitions together.
 	recentTotal = 4 << 20
-	// recentLeast is the number of them that each partition may collect.
+	// recentLeast is the number of such puts that each partition may collect in any case.
 	recentLeast = 256
 )
 
@@ -353,7 +353,7 @@ func (p *Partition) recentPuts(any int) []queue.RecentPut {
 		return nil
 	}
 	var puts []queue.RecentPut
-	// Damage ends the list early; repeats of the other puts are then not recognised.
+	// Damage ends the list early; repeats of the remaining puts are then not recognised.
 	_, _ = p.segments.headers(from, d.end.Offset, func(b queue.Batch) bool {
 		if !b.Request.IsZero() {
 			puts = append(puts, queue.RecentPut{Request: b.Request, First: b.At.Sequence, Count: b.Count, End: b.End})
@@ -411,7 +411,7 @@ func readCheckpoint(fs vfs.FS, name string) (*checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, _ := decodeCheckpoint(b) // a damaged one counts as lost; the caller logs it
+	c, _ := decodeCheckpoint(b) // a damaged checkpoint counts as lost; the caller logs it
 	return c, nil
 }
 
@@ -419,7 +419,7 @@ func readCheckpoint(fs vfs.FS, name string) (*checkpoint, error) {
 // from the identity mark on. The replica's machine must not run yet.
 func (p *Partition) LoadIdentities(r *queue.Restored) {
 	if r.Identities == (queue.IdentityMark{}) {
-		return // the log never had any
+		return // the log has never had messages with identities
 	}
 	var records []commitlog.Record
 	whole := p.index.Walk(max(r.Identities.From, p.Start().Offset), func(x commitlog.Record) {

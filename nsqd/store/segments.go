@@ -47,7 +47,7 @@ type segment struct {
 
 func (s segment) end() ident.Offset { return s.base + ident.Offset(s.size) }
 
-// openSegments lists the segments in dir. A write begins a new file after maxBytes, and at a batch from NewFile.
+// openSegments lists the segments in dir. A write begins a new file after maxBytes, and at a batch made by NewFile.
 func openSegments(fs vfs.FS, files *vfs.Cache, dir string, maxBytes int64) (*segments, error) {
 	s := &segments{fs: fs, files: files, dir: dir, maxBytes: maxBytes, unsynced: map[ident.Offset]struct{}{}}
 	s.dirUnsynced = true // removals of a killed process may be in the page cache only
@@ -121,8 +121,8 @@ func (s *segments) bytes() int64 {
 	return n
 }
 
-// write appends batches to the page cache. They must continue at End; without any file they may
-// begin anywhere. It panics otherwise, because that is a programming error.
+// write appends batches to the page cache. They must continue at End; if there is no file they may begin anywhere.
+// Otherwise it panics, because that is a programming error.
 func (s *segments) write(batches []queue.Batch) error {
 	for len(batches) > 0 {
 		list := s.segments()
@@ -176,7 +176,7 @@ func (s *segments) writeAt(g segment, b []byte, at ident.Offset) error {
 		from := int64(at - g.base)
 		_, err := f.WriteAt(b, from)
 		if err == nil {
-			f.StartWriteback(from, int64(len(b))) // leaves less for the sync of a checkpoint
+			f.StartWriteback(from, int64(len(b))) // leaves less work for the sync of a checkpoint
 		}
 		return err
 	})
@@ -255,8 +255,8 @@ func (s *segments) startAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	return list[n].base, true
 }
 
-// trimHead removes the files that are completely below an offset, except the last file. It syncs the directory before
-// and after each removal, so no power cut leaves a gap, or the removal without the file that follows.
+// trimHead removes the files that end at or below an offset, except the last file. It syncs the directory before and
+// after each removal, so that a power cut leaves neither a gap nor a removal without the following file.
 func (s *segments) trimHead(below ident.Offset) error {
 	for list := s.segments(); len(list) > 1 && list[0].end() <= below; list = s.segments() {
 		if err := s.syncDir(); err != nil {
@@ -324,7 +324,7 @@ func (s *segments) repair(batches []queue.Batch) error {
 	return s.sync()
 }
 
-// rewrite writes one batch at its place.
+// rewrite writes one batch at its position.
 func (s *segments) rewrite(b *queue.Batch) error {
 	list := s.segments()
 	i := sort.Search(len(list), func(i int) bool { return list[i].base > b.At.Offset }) - 1

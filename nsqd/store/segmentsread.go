@@ -16,7 +16,7 @@ func (s *segments) readAt(from, limit ident.Offset, max int) ([]queue.Batch, err
 	return s.read(from, limit, max, s.readBytes)
 }
 
-// readDisk is readAt past the page cache: it returns the content of the disk (see vfs.ReadDisk).
+// readDisk is readAt bypassing the page cache: it returns the content of the disk (see vfs.ReadDisk).
 func (s *segments) readDisk(from, limit ident.Offset, max int) ([]queue.Batch, error) {
 	return s.read(from, limit, max, s.diskBytes)
 }

@@ -52,11 +52,11 @@ type Options struct {
 	JournalBytes    int64         // size of one journal file
 	CheckpointBytes int64         // bytes of journal between checkpoints
 	TailBytes       int           // bytes of recent batches in memory, per partition
-	TailsBytes      int64         // the same for all partitions together
+	TailsBytes      int64         // bytes of recent batches in memory, for all partitions together
 	IndexRecords    int           // records of a partition that collect before they are written
 	OpenFiles       int           // file handles that stay open between uses
 	NoSync          bool          // acknowledge from the page cache: --durability=replicated
-	Mixed           bool          // SetSync may be called: durability is the topics'
+	Mixed           bool          // SetSync may be called: each topic has its own durability
 	RepeatFor       time.Duration // time within which an edge may repeat a put
 	Log             logrus.FieldLogger
 	// JournalSynced and Checkpointed, if not nil, receive durations. They must not block.
@@ -65,7 +65,7 @@ type Options struct {
 	// (it was restored from a copy). Every partition then gets a new store id.
 	Doubt error
 	// Compact combines a full version of the channel state and its deltas into one full version. It is optional. The
-	// writer calls it at a checkpoint, without a lock of the caller's, when deltas have accumulated.
+	// writer calls it at a checkpoint, without a lock of the caller's, when many deltas have accumulated.
 	Compact func(topic string, id ident.Partition, versions []queue.StateVersion) (full []byte, ok bool)
 }
 
@@ -91,13 +91,13 @@ type Store struct {
 	failed    chan struct{} // closed by the first error that stops the store
 	doubt     error         // set by Open
 
-	noSync atomic.Bool // stated by a checkpoint for the groups that follow it
+	noSync atomic.Bool // whether a checkpoint states that the groups after it are not synced
 	modes  sync.Mutex  // held by SetSync
 
 	order   sync.Mutex // makes the order in the journal equal to the order in mu.unsynced
 	encoder encoder    // guarded by order
 
-	topicFolders sync.RWMutex // write-locked to remove a topic's folder; read-locked to add or remove partitions in one
+	topicFolders sync.RWMutex // write-locked to remove a topic's folder; read-locked to add or remove its partitions
 
 	mu struct {
 		sync.Mutex
@@ -160,8 +160,8 @@ func (s *Store) SetSync(on bool) error {
 	return s.Checkpoint()
 }
 
-// Busy is the time for which a group of submissions has been on its way to the disk; 0 without one. It waits for
-// nothing, even if the disk hangs. With NoSync the call that hangs is Flush. Any goroutine may call it.
+// Busy is the time for which a group of submissions has been waiting for the disk; 0 if there is none. Busy does not
+// block, even if the disk hangs. With NoSync the call that hangs is Flush. Any goroutine may call it.
 func (s *Store) Busy() time.Duration { return s.journal.Busy() }
 
 // Err is the error that stopped the store, nil while it works.
@@ -190,7 +190,8 @@ func (s *Store) fail(err error) {
 }
 
 // Checkpoint writes everything that is durable to the segments, syncs them, and lets the journal reuse its files. The
-// store also does it by itself, every CheckpointBytes. Errors: errClosed, or the error that stopped the store.
+// store also makes a checkpoint by itself every CheckpointBytes. Errors: errClosed, or the error that stopped the
+// store.
 func (s *Store) Checkpoint() error { return s.writer.ask(nil) }
 
 // Close answers all submissions, makes a checkpoint unless the store has stopped, and closes the files.

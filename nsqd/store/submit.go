@@ -5,8 +5,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// pendingSubmit is one submission on its way to the journal, the sink and the segments. The structs are
-// reused. Nothing in one aliases the caller's slices, which the caller's next step overwrites.
+// pendingSubmit is one submission that is passed to the journal, the sink and the segments. The structs are reused.
+// Nothing in one aliases the caller's slices, which the caller's next step overwrites.
 type pendingSubmit struct {
 	sink    Sink
 	token   uint64
@@ -42,7 +42,7 @@ func (e *encoder) AppendTo(b []byte) []byte {
 // flush reports that a call of Flush must follow. Readers see the batches at once. The caller may reuse the slices of
 // subs on return, but must never change the batches' bytes.
 //
-// Batches must continue at the end of their partition. It panics otherwise: that is a programmer's error.
+// Batches must continue at the end of their partition. Otherwise it panics, because that is a programming error.
 func (s *Store) Queue(subs []Submission, sink Sink, token uint64) (flush bool) {
 	if !s.queue(subs, sink, token) {
 		sink.Synced(token, errClosed)
@@ -51,11 +51,11 @@ func (s *Store) Queue(subs []Submission, sink Sink, token uint64) (flush bool) {
 	return s.noSync.Load()
 }
 
-// Flush writes the queued submissions with Options.NoSync. It waits for the page cache, and so for a disk that hangs.
-// Synced is called before Flush returns, unless another goroutine writes already.
+// Flush writes the queued submissions with Options.NoSync. It waits for the page cache, and therefore may wait for a
+// disk that hangs. Synced is called before Flush returns, unless another goroutine writes already.
 func (s *Store) Flush() { s.journal.Flush() }
 
-// Wake lets the journal's goroutine write the queued submissions. It waits for nothing.
+// Wake makes the journal's goroutine write the queued submissions. It does not block.
 func (s *Store) Wake() { s.journal.Wake() }
 
 func (s *Store) queue(subs []Submission, sink Sink, token uint64) bool {
@@ -69,7 +69,7 @@ func (s *Store) queue(subs []Submission, sink Sink, token uint64) bool {
 		}
 	}
 	s.encoder.subs = subs
-	s.mu.Lock() // held over the journal's lock: the journal may answer before the append below
+	s.mu.Lock() // held while the journal's lock is taken, because the journal may answer before the append below
 	defer s.mu.Unlock()
 	if s.mu.closed {
 		return false

@@ -17,7 +17,8 @@ const (
 	// gatherWorks is the number of submissions after which the writer processes them even if they
 	// are small. Waking it for each submission cost a thread switch per group.
 	gatherWorks = 256
-	// compactBytes and compactDeltas: deltas that exceed the full version by this, or are this many, are compacted.
+	// compactBytes and compactDeltas: deltas are compacted when they exceed the full version by this size, or reach
+	// this number.
 	compactBytes  = 256 << 10
 	compactDeltas = 4096
 )
@@ -30,7 +31,7 @@ type writer struct {
 		sync.Mutex
 		queue    []*pendingSubmit
 		bytes    int          // bytes of the batches in queue
-		urgent   bool         // a batch in queue begins a file, or a restart empties the log: the files before are to be removed
+		urgent   bool         // a batch in queue begins a file, or a restart empties the log, so that earlier files must be removed
 		mark     journal.Mark // mark of the newest submission in queue or applied
 		begun    bool         // the journal has its first file, which no checkpoint records yet
 		requests []request
@@ -48,8 +49,8 @@ func (w *writer) start(s *Store, mark journal.Mark) {
 	go w.run()
 }
 
-// add takes durable submissions; mark is the journal's mark after them. It wakes the goroutine only
-// when enough has collected, because the memory tail and the journal have everything until then.
+// add queues durable submissions; mark is the journal's mark after them. It wakes the goroutine only when enough has
+// collected, because the memory tail and the journal have everything until then.
 func (w *writer) add(works []*pendingSubmit, mark journal.Mark) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +75,7 @@ func (w *writer) gatheredLocked() bool {
 	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks || w.mu.urgent || w.mu.begun
 }
 
-// request asks the writer to write and sync the durable batches of a partition; of nil: for a checkpoint.
+// request asks the writer to write and sync the durable batches of a partition; nil requests a checkpoint.
 type request struct {
 	p      *Partition
 	answer chan error
@@ -82,7 +83,7 @@ type request struct {
 
 // ask sends a request and waits for the answer.
 func (w *writer) ask(p *Partition) error {
-	w.s.journal.Barrier() // the sinks are called for a group before the writer gets it
+	w.s.journal.Barrier() // the writer receives a group only after the sinks were called for it
 	answer := make(chan error, 1)
 	w.mu.Lock()
 	if w.mu.closing {
@@ -97,7 +98,7 @@ func (w *writer) ask(p *Partition) error {
 
 func forCheckpoint(r request) bool { return r.p == nil }
 
-// afterFlush flushes a partition that is not trashed, and calls then with its files locked.
+// afterFlush flushes a partition unless it is trashed, and calls then while its files are locked.
 func (p *Partition) afterFlush(then func() error) error {
 	p.files.Lock()
 	defer p.files.Unlock()
@@ -110,7 +111,7 @@ func (p *Partition) afterFlush(then func() error) error {
 	return then()
 }
 
-// close lets the goroutine end after a last checkpoint.
+// close ends the goroutine after a last checkpoint.
 func (w *writer) close() error {
 	w.mu.Lock()
 	w.mu.closing = true
@@ -262,7 +263,7 @@ func (d *durableState) cut(at ident.Position, prevCRC uint32) bool {
 }
 
 func (d *durableState) restart(at ident.Position, prevCRC uint32) {
-	d.pending, d.pendingBytes = nil, 0 // releases the array: thousands of partitions would keep one each
+	d.pending, d.pendingBytes = nil, 0 // release the array, because thousands of partitions would otherwise keep one each
 	d.start, d.end, d.committed = at, at, at
 	d.lastCRC, d.startCRC = prevCRC, prevCRC
 }
@@ -284,9 +285,10 @@ func (p *Partition) flush() error {
 	return p.index.Flush(d.end.Offset)
 }
 
-// checkpoint makes everything up to mark durable outside the journal. clean: nothing follows it, the store closes. Unless
-// awaited, it syncs one partition at a time, because concurrent syncs delay the journal and so every put; more at once
-// as needed to end before the journal has grown by half of CheckpointBytes.
+// checkpoint makes everything up to mark durable outside the journal. clean: the store is closing, and nothing follows
+// the checkpoint. Unless a caller waits for it, it syncs one partition at a time, because concurrent syncs delay the
+// journal and therefore every put. It syncs more at once if necessary to finish before the journal has grown by half of
+// CheckpointBytes.
 func (w *writer) checkpoint(mark journal.Mark, clean, awaited bool) error {
 	s := w.s
 	began := time.Now()
@@ -400,7 +402,7 @@ func (p *Partition) writeSnapshot(s *Store) error {
 	return nil
 }
 
-// compact shortens a long history into one full version.
+// compact merges a long history into one full version.
 func (s *Store) compact(p *Partition, history []queue.StateVersion) []queue.StateVersion {
 	if s.o.Compact == nil || len(history) < 2 || !history[0].Full {
 		return history

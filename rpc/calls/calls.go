@@ -1,14 +1,14 @@
 // Package calls is the contract of the calls between brokers: the methods, and the structs of their requests and
 // answers. The table in package dispatch has the handler of each method.
 //
-// It carries nothing out and moves no bytes (package rpc does).
+// It implements no call and transfers no bytes (package rpc does).
 //
 // # Invariants
 //
-//  1. The name of a method and the places of the fields of its structs are wire format
-//     (package rpc encodes fields by position): brokers of two versions call each other. A new
-//     field goes to the end, and may be missing. Golden bytes in the test check that.
-//  2. Each method is idempotent: a caller that gets no answer calls again.
+//  1. The name of a method and the order of the fields of its structs are wire format (package rpc encodes fields by
+//     position): brokers of two versions call each other. A new field goes to the end, and may be missing. Golden bytes
+//     in the test check that.
+//  2. Each method is idempotent: a caller that receives no answer calls again.
 //  3. A method carries structs of this package, or JSON: a value of internal/api, which changes
 //     with the HTTP API by the rules of that API.
 package calls
@@ -21,7 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// Caller asks a broker, this one included, and decodes the answer into resp.
+// Caller makes calls to brokers, including this one, and decodes the answers into resp.
 type Caller interface {
 	Call(ctx context.Context, n ident.Node, method string, req, resp any) error
 }
@@ -48,7 +48,7 @@ func (j JSON[T]) MarshalBinary() ([]byte, error) { return json.Marshal(j.Value) 
 func (j *JSON[T]) UnmarshalBinary(b []byte) error { return json.Unmarshal(b, &j.Value) }
 
 const (
-	// requestBytes is enough for the request of any method but those below.
+	// requestBytes is enough for the request of any method except those below.
 	requestBytes = 1 << 20
 	// cancelBytes is enough for the sequences in the largest body that the HTTP API accepts by
 	// default. Decoded they take up to eight times as much.
@@ -57,8 +57,8 @@ const (
 	responseBytes = 16 << 20
 )
 
-// Limits returns the limits of a method. They bound the memory that another broker can make
-// this one take: a decoded request or response is a multiple of the encoded one.
+// Limits returns the limits of a method. They bound the memory that another broker can make this one use: a decoded
+// request or response is a multiple of the encoded one.
 func Limits(method string) rpc.CallLimits {
 	l := rpc.CallLimits{Request: requestBytes, Response: responseBytes}
 	switch method {
@@ -78,13 +78,13 @@ const (
 	Space Method[SpaceNotice, None] = "broker.space"
 	// Hide reports that an operator hides a node from lookups of a topic.
 	Hide Method[HideNotice, None] = "broker.hide"
-	// Failed reports that the caller is to count as dead until it reconnects.
+	// Failed requests that the caller counts as dead until it reconnects.
 	Failed Method[None, None] = "broker.failed"
-	// Busy reports how long the current write of a broker's journal, or pass of a core loop, has been under way.
+	// Busy reports how long the current write of a broker's journal, or pass of a core loop, has been running.
 	Busy Method[None, BusyReply] = "broker.busy"
-	// Reaches reports whether a broker is connected to a run of another one.
+	// Reaches reports whether a broker is connected to a given incarnation of another broker.
 	Reaches Method[ReachesRequest, ReachesReply] = "broker.reaches"
-	// Console has a broker answer a part of a question of the console (package internal/frontend/console).
+	// Console requests a broker's part of the answer to a query of the console (package internal/frontend/console).
 	Console Method[ConsoleJSON, ConsoleJSON] = "console.read"
 )
 
@@ -99,13 +99,13 @@ type (
 	BusyReply struct{ Milliseconds int64 }
 	// HideNotice names a topic and a node ("broadcast_address:http_port").
 	HideNotice struct{ Topic, Node string }
-	// ReachesRequest names a run of a broker.
+	// ReachesRequest names an incarnation of a broker.
 	ReachesRequest struct {
 		Node        ident.Node
 		Incarnation ident.Incarnation
 	}
-	// ReachesReply reports whether the callee is connected to that run.
+	// ReachesReply reports whether the callee is connected to that incarnation.
 	ReachesReply struct{ Reaches bool }
-	// ConsoleJSON is a question of the console, or its answer, as JSON.
+	// ConsoleJSON is a query of the console, or its answer, as JSON.
 	ConsoleJSON struct{ JSON rpc.Bytes }
 )

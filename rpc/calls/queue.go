@@ -7,9 +7,9 @@ import (
 
 // The calls about channels, each carried out by the leader of the partition.
 const (
-	// ChangeQueue carries an operation out on one partition.
+	// ChangeQueue carries out an operation on one partition.
 	ChangeQueue Method[QueueOp, None] = "queue.do"
-	// ChangeQueues carries out operations on several queues.
+	// ChangeQueues carries out an operation on several partitions.
 	ChangeQueues Method[QueueOps, QueuesDone] = "queue.do.many"
 	// Deferred lists or finishes delayed messages of a channel.
 	Deferred Method[DeferredRequest, DeferredReply] = "queue.deferred"
@@ -21,8 +21,8 @@ const (
 	Positions Method[PositionsRequest, JSON[[]api.ChannelPosition]] = "queue.positions"
 	// Settle finishes, requeues or touches deliveries of a channel by their receipts.
 	Settle Method[SettleRequest, SettleReply] = "queue.settle"
-	// Trace gives the state of one message at the leader of its partition: the part of an
-	// api.MessageTrace that the leader has.
+	// Trace returns the state of one message at the leader of its partition: the part of an api.MessageTrace that the
+	// leader has.
 	Trace Method[TraceRequest, JSON[api.MessageTrace]] = "queue.trace"
 )
 
@@ -47,13 +47,13 @@ type (
 		ident.Partition
 		Verb    string
 		Channel string
-		ID      uint64 // of the channel's key; 0: an ephemeral channel, or the caller does not know it
+		ID      uint64 // id in the channel's key; 0: an ephemeral channel, or unknown to the caller
 		From    string
 		First   bool
 		Ordered bool
 		Paused  bool
 		Idle    bool // seek: only if the channel has no consumers
-		// Revision is the revision of the channel's key with the policy; the key may have a later one by now.
+		// Revision is the revision of the channel's key with the policy; the key may have a later revision by now.
 		Revision int64
 	}
 	// QueueOps is one operation on several partitions of its topic, all led by the callee.
@@ -69,25 +69,25 @@ type (
 		Numbers []uint16
 		DryRun  bool
 	}
-	// SeekReply has a move for each partition where the channel was moved, stays, or may have been moved. A
-	// partition without one was not changed. An error about a single partition is the error of the call.
+	// SeekReply has a move for each partition in which the channel was moved, stays, or may have been moved. A
+	// partition without a move was not changed. An error about a single partition is the error of the call.
 	SeekReply struct{ Moves []SeekMove }
 	// SeekMove is the effect in one partition (nsqd.SeekEffect).
 	SeekMove struct {
 		Number         uint16
 		From, To       ident.Sequence
 		Skips, Repeats uint64
-		Stays          bool // QueueOp.Idle, and the channel has consumers
-		Unsure         bool // the leadership ended; the next leader has to be asked
+		Stays          bool // with QueueOp.Idle: the channel has consumers
+		Unsure         bool // the leadership ended, so the caller must ask the next leader
 	}
-	// DeferredRequest asks for at most Max delayed messages of a channel, or to finish those in Cancel.
+	// DeferredRequest requests at most Max delayed messages of a channel, or the finish of those in Cancel.
 	DeferredRequest struct {
 		ident.Partition
 		Channel string
 		Max     int
 		Cancel  []ident.Sequence
 	}
-	// DeferredReply is the answer.
+	// DeferredReply is the answer to a DeferredRequest.
 	DeferredReply struct {
 		Listed    []DeferredMessage
 		Cancelled int
@@ -105,14 +105,14 @@ type (
 		Channel string
 		Spans   []uint64
 	}
-	// FinishReply is the effect (cursor.Elsewhere).
+	// FinishReply is the effect of a FinishRequest (cursor.Elsewhere).
 	FinishReply struct {
 		Finished, Kept uint64
 		Stays          bool
 	}
-	// PositionsRequest names the partition.
+	// PositionsRequest names the partition whose channels are listed.
 	PositionsRequest struct{ ident.Partition }
-	// TraceRequest names the message.
+	// TraceRequest names the message to trace.
 	TraceRequest struct {
 		ident.Partition
 		Sequence ident.Sequence
@@ -137,6 +137,6 @@ type (
 	SettleRefusal struct {
 		Index int  // of the receipt in the request
 		Owner bool // the message is in flight again, by another delivery
-		Again bool // the delivery is of an earlier leader, and its broker may still report it here
+		Again bool // an earlier leader made the delivery, and its broker may still report it here
 	}
 )

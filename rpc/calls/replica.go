@@ -8,24 +8,24 @@ import (
 
 // The calls about replicas.
 const (
-	// Prepare makes the stores of a topic that is about to be created.
+	// Prepare creates the stores of a topic that is about to be created.
 	Prepare Method[PrepareRequest, Prepared] = "replica.prepare"
-	// Release removes them if the topic was not created.
+	// Release removes prepared stores if the topic was not created.
 	Release Method[PrepareRequest, None] = "replica.release"
-	// Ends reports the ends of the partitions led by a broker, and the damaged places of its replicas.
+	// Ends reports the ends of the partitions led by a broker, and the damaged ranges of its replicas.
 	Ends Method[None, EndsReply] = "partition.ends"
-	// Idle reports how long the partitions that a broker leads, and the channels in them, have been
-	// unused, where their topic deletes unused ones.
+	// Idle reports how long the partitions that a broker leads, and the channels in them, have been unused, if their
+	// topic is deleted when unused, or deletes unused channels.
 	Idle Method[IdleRequest, IdleReply] = "partition.idle"
 	// Digest reads the checksums of a replica.
 	Digest Method[JSON[api.DigestRequest], JSON[api.Digest]] = "partition.digest"
 	// Peek reads messages of a replica.
 	Peek Method[JSON[api.PeekRequest], JSON[api.Peeked]] = "partition.peek"
-	// Discard has a broker remove its replica of a partition, and copy it again.
+	// Discard makes a broker remove its replica of a partition and copy it again.
 	Discard Method[DiscardRequest, None] = "replica.discard"
 	// Batches reads committed batches of a replica.
 	Batches Method[BatchesRequest, BatchesReply] = "partition.batches"
-	// Transfer has a leader transfer the leadership to another member.
+	// Transfer makes a leader transfer the leadership to another member.
 	Transfer Method[TransferRequest, None] = "partition.handover"
 )
 
@@ -38,7 +38,7 @@ type (
 		Partitions []uint16
 		Durability string // of the topic
 	}
-	// DiscardRequest names a replica by its broker's store of it.
+	// DiscardRequest names a replica by the id of its broker's store.
 	DiscardRequest struct {
 		ident.Partition
 		Store ident.StoreID
@@ -70,14 +70,14 @@ type (
 		From, To                   ident.Offset
 		FirstSequence, EndSequence ident.Sequence
 	}
-	// BatchesRequest asks for committed batches, the first of which begins at From.
+	// BatchesRequest requests committed batches, the first of which begins at From.
 	BatchesRequest struct {
 		ident.Partition
 		From ident.Offset
 	}
 	// BatchesReply has the batches one after the other, as in the log.
 	BatchesReply struct{ Batches rpc.Bytes }
-	// TransferRequest names a partition and the member that is to lead it.
+	// TransferRequest names a partition and the member that should lead it.
 	TransferRequest struct {
 		ident.Partition
 		To ident.Node

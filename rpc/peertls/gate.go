@@ -15,8 +15,8 @@ import (
 type Limits struct {
 	// Admitted bounds the connections of brokers; further ones are refused.
 	Admitted int
-	// Waiting bounds the connections whose other side has not proved that it is a broker. A further
-	// one displaces one of them (limits.Crowd): a broker proves it within milliseconds, a flood never.
+	// Waiting bounds the connections whose other side has not proved that it is a broker. A further one displaces one
+	// of them (limits.Crowd): a broker proves it within milliseconds, the connections of a flood never do.
 	Waiting int
 }
 
@@ -31,13 +31,13 @@ type Gate struct {
 	displaced, refused atomic.Int64
 }
 
-// NewGate returns a gate without connections; limits below one are one.
+// NewGate returns a gate without connections; limits below one count as one.
 func NewGate(l Limits) *Gate {
 	l.Admitted, l.Waiting = max(l.Admitted, 1), max(l.Waiting, 1)
 	return &Gate{limits: l}
 }
 
-// Seat is the place of one connection. Leave ends it.
+// Seat is one connection's entry in a Gate. Leave releases it.
 type Seat struct {
 	gate     *Gate
 	conn     net.Conn
@@ -56,7 +56,7 @@ func (g *Gate) Enter(c net.Conn) *Seat {
 		out := g.mu.waiting.Next().Value
 		out.stopWaitingLocked()
 		g.displaced.Add(1)
-		_ = out.conn.Close() // its goroutine notices and leaves
+		_ = out.conn.Close() // its goroutine detects that and leaves
 	}
 	return s
 }
@@ -88,7 +88,7 @@ func (s *Seat) Admit() bool {
 	return true
 }
 
-// Leave gives the seat up. A second call changes nothing.
+// Leave releases the seat. A second call changes nothing.
 func (s *Seat) Leave() {
 	g := s.gate
 	g.mu.Lock()
@@ -174,7 +174,7 @@ func NewRefusals(log logrus.FieldLogger) *Refusals {
 	return r
 }
 
-// Warn logs a refusal. It only counts a reason that was logged recently, and a line beyond five in a second.
+// Warn logs a refusal. A reason that was logged recently, and a line beyond five in a second, are only counted.
 func (r *Refusals) Warn(reason string, fields logrus.Fields, text string) {
 	if r.due(reason) {
 		r.log.WithFields(fields).Warn(text)

@@ -15,12 +15,12 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// readEvery is the least time between two reads of the files, so that a flood of handshakes does not
-// cause a flood of reads.
+// readEvery is the shortest time between two reads of the files, so that a flood of handshakes does not cause a flood
+// of reads.
 const readEvery = 250 * time.Millisecond
 
-// Files name a certificate with its key, and the authority of the other side. Cert and Key are used
-// together; without CA the other side is verified by the system's authorities.
+// Files name a certificate with its key, and the authority of the other side. Cert and Key are used together; without
+// CA the other side is verified against the system's authorities.
 type Files struct{ Cert, Key, CA string }
 
 // Identity is a certificate, and the authority of the other side's certificate. It follows changes of the files.
@@ -31,7 +31,7 @@ type Identity struct {
 
 	mu struct {
 		sync.Mutex
-		contents [3][]byte // as last read, usable or not
+		contents [3][]byte // the files as last read, usable or not
 		config   *tls.Config
 		read     time.Time
 		failed   bool // the contents as last read could not be used
@@ -59,7 +59,8 @@ func Load(files Files, names *Names, log logrus.FieldLogger) (*Identity, error) 
 	return i, nil
 }
 
-// Config returns the configuration for the next connection, of either end. The caller clones it before a change.
+// Config returns the configuration for the next connection, for either end. Callers must clone it before they change
+// it.
 func (i *Identity) Config() *tls.Config {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -128,7 +129,7 @@ func (f Files) read() (contents [3][]byte, err error) {
 }
 
 func (f Files) config(contents [3][]byte) (*tls.Config, error) {
-	// Without tickets each connection is verified with the authority of its time.
+	// Session tickets are disabled, so that each connection is verified against the current authority.
 	c := &tls.Config{MinVersion: tls.VersionTLS12, SessionTicketsDisabled: true}
 	if f.Cert != "" {
 		pair, err := tls.X509KeyPair(contents[0], contents[1])

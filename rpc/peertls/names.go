@@ -15,7 +15,7 @@ const anyNode = "*"
 // ErrName means that a certificate of the right authority does not belong to a broker, or belongs to another broker.
 var ErrName = errors.New("not the certificate of the broker")
 
-// NotAdmitted is an ErrName about a certificate that would be a broker's if its name were known.
+// NotAdmitted is an ErrName about a certificate that would count as a broker's if its name were known.
 type NotAdmitted struct {
 	text   string
 	Advice string // for the broker with this certificate: the reason, and how to have it admitted
@@ -33,8 +33,8 @@ type Names struct {
 	mu             struct {
 		sync.Mutex
 		nodes   []string        // known by configuration
-		members func() []string // known by the embedded etcd; nil = none
-		invited func() []string // by an operator, for a time; nil = none
+		members func() []string // nodes known to the embedded etcd; nil = none
+		invited func() []string // nodes that an operator has invited for a time; nil = none
 	}
 }
 
@@ -78,7 +78,7 @@ func (n *Names) SetInvited(f func() []string) {
 // certificate is admitted, and SetNodes, SetMembers and SetInvited have no effect.
 func (n *Names) AdmitsByPattern() bool { return n.prefix+n.suffix != "" }
 
-// Of returns the DNS name in the certificate of a node.
+// Of returns the DNS name that a node's certificate must have.
 func (n *Names) Of(node string) string { return n.prefix + node + n.suffix }
 
 // Check returns ErrName unless the certificate belongs to the node.
@@ -94,8 +94,8 @@ func (n *Names) isAll(cert *x509.Certificate) bool {
 	return n.prefix == "" && strings.HasPrefix(n.suffix, ".") && slices.Contains(cert.DNSNames, n.Of(anyNode))
 }
 
-// CheckAny returns ErrName unless the certificate belongs to some broker. A *NotAdmitted has the reason
-// for the other side.
+// CheckAny returns ErrName unless the certificate belongs to some broker. A *NotAdmitted contains the reason to send to
+// the other side.
 func (n *Names) CheckAny(cert *x509.Certificate) error {
 	if n.AdmitsByPattern() {
 		for _, name := range cert.DNSNames {
@@ -116,8 +116,8 @@ func (n *Names) CheckAny(cert *x509.Certificate) error {
 		fmt.Sprintf("no broker with a name of its certificate, %s, is a member or invited: run nsqctl cluster invite NODE-NAME at the cluster that runs", shown("%q", cert.DNSNames)))
 }
 
-// notAdmitted refuses a certificate because of its names. The other side learns the reason only if the
-// certificate is valid for both ends of a connection, and so was issued for a broker.
+// notAdmitted refuses a certificate because of its names. The other side learns the reason only if the certificate is
+// valid for both ends of a connection, which means that it was issued for a broker.
 func notAdmitted(cert *x509.Certificate, text, advice string) error {
 	if bothEnds(cert) != nil {
 		return fmt.Errorf("%w: %s", ErrName, text)
@@ -148,8 +148,8 @@ func (n *Names) known() []string {
 	return slices.Compact(nodes)
 }
 
-// bothEnds refuses a certificate that is issued for one end of a connection only. A broker is client
-// and server of its peers, while in most installations a client's certificate is not valid for a server.
+// bothEnds refuses a certificate that is issued for one end of a connection only. A broker is both client and server
+// for its peers, while in most installations a client's certificate is not valid for a server.
 func bothEnds(cert *x509.Certificate) error {
 	if len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage) == 0 || slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) {
 		return nil

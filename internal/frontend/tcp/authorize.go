@@ -49,8 +49,8 @@ func (c *conn) auth(ctx context.Context, verb string) error {
 // errNoAuthService ends the connection of a client whose rights cannot be determined.
 var errNoAuthService = fatal(codeAuthFailed, "AUTH failed: the authorization service gives no usable answer, try again")
 
-// login returns the session of a secret. Clients that have rights without a secret may send any word as secret, because
-// some clients are configured to send one.
+// login returns the session of a secret. A broker may require clients to send some secret even if they have rights
+// without one. Such clients send the word "anonymous" or "certificate".
 func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error) {
 	const certificate = "certificate"
 	before := c.session.Load()

@@ -56,7 +56,7 @@ type delivery struct {
 	id        api.MessageID
 	partition int
 	attempts  int
-	ready     time.Time // of the first attempt: when it was published, or due
+	ready     time.Time // of the first attempt: when the message was published or due
 	began     time.Time
 	deadline  time.Time // Touch moves it
 }
@@ -137,7 +137,8 @@ func (s *subscription) Requeue(id api.MessageID, delayMS int64) error {
 	return s.ended(id, "requeued", s.Subscription.Requeue(id, delayMS))
 }
 
-// Settle implements api.Subscription. A delivery that it refuses is another one than the one open here, or its leader decides.
+// Settle implements api.Subscription. If it refuses a delivery, the open span belongs to a different delivery, or the
+// leader decides.
 func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	err := s.Subscription.Settle(r, do)
 	if err == nil {

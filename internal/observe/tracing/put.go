@@ -103,7 +103,7 @@ func (t *Tracer) Store(d *queue.Draft) func(Stored) {
 			ctx, s := tr.Start(o.context(), "store "+x.Topic, trace.WithTimestamp(x.Submitted),
 				trace.WithAttributes(append(put("store", x.Topic, x.Messages, x.Bytes), attribute.String("messaging.destination.partition.id", strconv.Itoa(x.Partition)))...))
 			stage(ctx, tr, "queue", x.Submitted, x.Proposed)
-			// The journal's sync and the replicas' run at the same time.
+			// The journal's sync runs concurrently with replication.
 			if synced := x.Proposed.Add(x.Synced); !synced.After(x.Committed) {
 				stage(ctx, tr, "journal", x.Proposed, synced)
 			}
@@ -138,13 +138,13 @@ func withParent(r *http.Request, parent string) {
 	fields := map[string]any{}
 	given := r.Header.Values(messageHeaders)
 	if len(given) > 1 || len(given) == 1 && json.Unmarshal([]byte(given[0]), &fields) != nil || fields == nil {
-		return // is refused as it is
+		return // the endpoint will refuse the malformed header
 	}
 	if _, has := fields[HeaderParent]; has {
 		return
 	}
 	fields[HeaderParent] = parent
-	const others = 64 // ?ttl= may come to it
+	const others = 64 // room for the header that ?ttl= adds
 	if b, err := json.Marshal(fields); err == nil && len(b)+others <= queue.MaxMessageHeader {
 		r.Header.Set(messageHeaders, string(b))
 	}

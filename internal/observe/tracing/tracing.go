@@ -1,10 +1,10 @@
-// Package tracing exports what a broker does with single messages as OpenTelemetry spans, by OTLP over gRPC.
+// Package tracing exports the processing of single messages as OpenTelemetry spans, by OTLP over gRPC.
 //
-// Three kinds of spans begin here: "publish TOPIC" at the broker that a producer is connected to, from the put to its answer;
-// "store TOPIC" at the broker that leads the partition, with the stages queue, journal and replicate below it; "deliver TOPIC" at
-// the broker of the consumer, with wait and in flight. Their parent is the message's traceparent (W3C), in its headers or in the
-// HTTP header of the request. Each broker independently samples a share of the messages without a traceparent: brokers exchange
-// no trace contexts.
+// There are three kinds of spans: "publish TOPIC" at the broker that a producer is connected to, from the put to its
+// answer; "store TOPIC" at the broker that leads the partition, with the stages queue, journal and replicate below it;
+// "deliver TOPIC" at the broker of the consumer, with wait and in flight. Their parent is the message's traceparent
+// (W3C), in its headers or in the HTTP header of the request. Each broker independently samples a share of the messages
+// without a traceparent: brokers exchange no trace contexts.
 //
 // The outcome of a delivery is the answer of the consumer's broker. If a leader on another broker refuses a finish later, the
 // span does not show it.
@@ -14,7 +14,7 @@
 //
 // Invariants:
 //
-//  1. A nil *Tracer traces nothing, and returns what it would wrap as it is.
+//  1. A nil *Tracer traces nothing, and returns the values that it would wrap unchanged.
 //  2. No span has a body, a key, a header or a secret.
 //  3. At most tracesPerSecond operations a second are traced, however many have a sampled parent.
 package tracing
@@ -45,20 +45,20 @@ import (
 const (
 	// tracesPerSecond bounds the operations that are traced.
 	tracesPerSecond = 500
-	// waiting bounds the operations whose spans are not made yet.
+	// waiting bounds the operations whose spans have not been created yet.
 	waiting = 2048
 	// exportTimeout bounds one request to the collector.
 	defaultExportTimeout = 5 * time.Second
-	// closeTimeout bounds the last one, at the stop.
+	// closeTimeout bounds the last request, at the stop.
 	defaultCloseTimeout = 2 * time.Second
-	// complainEvery is the least time between two log lines about the collector.
+	// complainEvery is the shortest time between two log lines about the collector.
 	complainEvery = time.Minute
 )
 
 // The limits of an export, as variables for the tests.
 var exportTimeout, closeTimeout = defaultExportTimeout, defaultCloseTimeout
 
-// HeaderParent is the header of a message, and of an HTTP request, with its place in a trace.
+// HeaderParent is the header of a message, and of an HTTP request, with its position in a trace.
 const HeaderParent = queue.HeaderParent
 
 // Options of a tracer.
@@ -69,9 +69,9 @@ type Options struct {
 	// Sample is the share of messages without a parent that are traced, 0 to 1.
 	Sample        float64
 	Node, Version string
-	// MsgTimeout is the message timeout of consumers that name none.
+	// MsgTimeout is the message timeout of consumers that set none.
 	MsgTimeout time.Duration
-	// Count counts spans as metrics.SpansSent or metrics.SpansDropped; nil = none is counted.
+	// Count counts spans as metrics.SpansSent or metrics.SpansDropped; nil = nothing is counted.
 	Count func(metrics.Count, int)
 	Log   logrus.FieldLogger
 }
@@ -91,9 +91,9 @@ type Tracer struct {
 func New(o Options) (*Tracer, error) {
 	grpc := []otlptracegrpc.Option{
 		otlptracegrpc.WithEndpoint(o.Address), otlptracegrpc.WithTimeout(exportTimeout),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // the next spans are newer
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // no retry: the next spans are newer
 	}
-	if o.Plain { // said in both cases, because the exporter reads the environment, too
+	if o.Plain { // set explicitly in both cases, because the exporter also reads the environment
 		grpc = append(grpc, otlptracegrpc.WithInsecure())
 	} else {
 		grpc = append(grpc, otlptracegrpc.WithTLSCredentials(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})))
@@ -121,7 +121,7 @@ func New(o Options) (*Tracer, error) {
 	return t, nil
 }
 
-// Close sends what there is, and waits at most two seconds for that.
+// Close sends the remaining spans, and waits at most two seconds for that.
 func (t *Tracer) Close() {
 	if t == nil {
 		return
@@ -164,7 +164,7 @@ func (t *Tracer) make(spans func(trace.Tracer)) {
 	}
 }
 
-// origin is the place of a traced operation in its trace.
+// origin is the position of a traced operation in its trace.
 type origin struct{ parent trace.SpanContext }
 
 func (o *origin) context() context.Context {
@@ -184,10 +184,10 @@ func (t *Tracer) origin(header []byte) *origin {
 	return &origin{parent}
 }
 
-// parentOf reads the traceparent of a message's header, the zero value without one.
+// parentOf reads the traceparent of a message's header, or returns the zero value if there is none.
 func parentOf(header []byte) trace.SpanContext {
 	const spaces = " \t\r\n"
-	_, rest, ok := bytes.Cut(header, []byte(`"`+HeaderParent+`"`)) // in a text of the JSON its quotes would be escaped
+	_, rest, ok := bytes.Cut(header, []byte(`"`+HeaderParent+`"`)) // inside a JSON string its quotes would be escaped
 	if !ok {
 		return trace.SpanContext{}
 	}

@@ -34,7 +34,7 @@ type Op struct {
 // writes half of its bytes before it returns the error.
 type Hook func(Op) error
 
-// ErrShort lets Faulty write half of the bytes.
+// ErrShort makes Faulty write half of the bytes.
 var ErrShort = io.ErrShortWrite
 
 // Faulty passes calls to an FS unless a hook returns an error. Wrap makes it.

@@ -1,5 +1,5 @@
-// Package vfstest has file systems for tests: Memory can return what a power cut leaves of it, and
-// Faulty shows each call to a hook, which may let it fail.
+// Package vfstest contains file systems for tests: Memory can return its content after a power cut, and Faulty passes
+// each call to a hook, which may make it fail.
 package vfstest
 
 import (
@@ -273,7 +273,7 @@ func (m *Memory) Flip(name string, off int64, bit uint8) error {
 	return nil
 }
 
-// FlipDisk inverts one bit of a file on the disk alone: decay that the page cache hides from reads through it.
+// FlipDisk inverts one bit of a file on the disk alone: decay that reads through the page cache do not see.
 func (m *Memory) FlipDisk(name string, off int64, bit uint8) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -285,9 +285,9 @@ func (m *Memory) FlipDisk(name string, off int64, bit uint8) error {
 	return nil
 }
 
-// CrashClone returns the file system after a power cut at this moment. Of the unsynced bytes and
-// entries, all are lost, all survive, or each sector and each directory entry survives by its own
-// toss of a coin. The random source decides. The original does not change.
+// CrashClone returns the file system after a power cut at this moment. Of the unsynced bytes and entries, all are lost,
+// all survive, or each sector and each directory entry survives with probability one half. The random source decides.
+// The original does not change.
 func (m *Memory) CrashClone(rng *rand.Rand) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -331,7 +331,7 @@ func (c *crash) copy(n *node) *node {
 	}
 	d := newDir()
 	c.copies[n] = d
-	for _, name := range sortedNames(n.kept) { // sorted: the same seed, the same clone
+	for _, name := range sortedNames(n.kept) { // sorted, so that equal seeds give equal clones
 		d.kept[name] = c.copy(n.kept[name])
 	}
 	return d
