@@ -6,14 +6,18 @@
 //
 // # Components
 //
-//	catalog      the watched metadata session      the registration: lease, incarnation, boot counter; contact with the
-//	metadata txn          transactions on the metadata engine       core loops: runs the replication machines
-//	(coordinator/replica) liveness     which brokers answer, are dead, or unreachable replicas     opens, closes and
-//	moves away the replicas that the metadata assigns to this broker gateway      puts and subscriptions of any topic on
-//	any broker query        reads about the cluster (Directory) and the replicas here (Inspector) admin        operations
-//	on topics, channels and brokers controller   the work of the elected controller; controller/plan plans it maintenance
-//	periodic work: retention, dead letters, repair, disk space, deletion of unused topics and channels dispatch
-//	frames and calls of other brokers, in and out
+//	catalog      the watched metadata
+//	session      the registration: lease, incarnation, boot counter; contact with the metadata
+//	txn          transactions on the metadata
+//	engine       core loops: runs the replication machines (coordinator/replica)
+//	liveness     which brokers answer, are dead, or unreachable
+//	replicas     opens, closes and moves away the replicas that the metadata assigns to this broker
+//	gateway      puts and subscriptions of any topic on any broker
+//	query        information about the cluster (Directory) and the replicas here (Inspector)
+//	admin        operations on topics, channels and brokers
+//	controller   the work of the elected controller; controller/plan plans it
+//	maintenance  periodic work: retention, dead letters, repair, disk space, deletion of unused topics and channels
+//	dispatch     frames and calls of other brokers, in and out
 //
 // # Invariants
 //

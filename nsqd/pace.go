@@ -24,7 +24,7 @@ const (
 // pacing is the state of a channel's paced catch-up.
 type pacing struct {
 	quota    int            // bytes that it may deliver before it consults the Pace
-	messages ident.Sequence // delivered since it asked
+	messages ident.Sequence // delivered since the Pace was last consulted
 	slowed   bool           // quota is a burst of the Pace
 	paused   bool           // no new message is delivered until the pause is over,
 	resumeAt ident.Sequence // or until the limit has reached this sequence

@@ -45,7 +45,7 @@ type response struct {
 	payload []byte
 }
 
-// open registers a call; its response does not block on the channel.
+// open registers a call. The channel has room for the response, so delivering it does not block.
 func (c *calls) open() (uint64, chan response) {
 	ch := make(chan response, 1)
 	c.mu.Lock()

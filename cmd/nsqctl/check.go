@@ -168,7 +168,7 @@ func compare(ctx context.Context, cursors []*digestCursor, end int64) (problem s
 			start = max(start, c.page.Start)
 		}
 		// Retention may have removed batches from one replica only: replicas cut their files at different offsets,
-		// because their logs began at different places or the file size was changed.
+		// because their logs began at different positions or the file size was changed.
 		trimmed, ended := false, 0
 		for _, c := range cursors {
 			b := c.batch(end)

@@ -95,7 +95,7 @@ func newTopicList(t *cli.Target) *cobra.Command {
 	})
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "print the names of all topics; with --sort their numbers, too",
+		Short: "print the names of all topics; with --sort also their numbers",
 		Long: `list prints the names of all topics. With --sort it prints a table, the largest value first. KEPT is the
 size of one copy of the topic's logs, which each of its replicas has on disk.`,
 		Example: `  nsqctl topic list -o json

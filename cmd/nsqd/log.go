@@ -67,7 +67,7 @@ func levelNumber(level logrus.Level) int {
 	return 0
 }
 
-// lineFormat writes NSQ's lines, with the fields behind the text:
+// lineFormat writes NSQ's lines, with the fields after the text:
 //
 //	[nsqd] 2026/11/20 16:01:33.489500 INFO: text  node=n1 topic=orders
 type lineFormat struct{ prefix string }

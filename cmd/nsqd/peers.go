@@ -51,7 +51,7 @@ func loadPeerIdentity(o config.Options, log logrus.FieldLogger) (identity *peert
 	return identity, names, nil
 }
 
-// knownBrokers are the brokers that may reach the embedded etcd, beside its members.
+// knownBrokers are the brokers that may reach the embedded etcd, in addition to its members.
 func knownBrokers(o config.Options) []string {
 	known := slices.Concat([]string{o.NodeName}, o.RPCTLSAllow, o.Members())
 	slices.Sort(known)

@@ -6,12 +6,16 @@
 //
 // # The parts
 //
-//	Admin      Do: carries out one operation, by its type topics     create, delete, options, replication Channels
-//	create, delete, pause, order, seek, policy; deferred messages moves      move, balance, decommission, drain, and
-//	their plans (a package) redriver   moves dead letters back recovery   continues without the in-sync set Queues
-//	the receiving side: operations on the channels of partitions led here quota      refuses creations beyond the limits
-//	of the cluster, a topic or a user (a package) records    compare-and-swap changes of single keys leaders    asks the
-//	leaders of partitions
+//	Admin      Do: carries out one operation, by its type
+//	topics     create, delete, options, replication
+//	Channels   create, delete, pause, order, seek, policy; deferred messages
+//	moves      move, balance, decommission, drain, and their plans (a package)
+//	redriver   moves dead letters back
+//	recovery   continues without the in-sync set
+//	Queues     the receiving side: operations on the channels of partitions led here
+//	quota      refuses creations beyond the limits of the cluster, a topic or a user (a package)
+//	records    compare-and-swap changes of single keys
+//	leaders    makes calls to the leaders of partitions
 //
 // # Invariants
 //

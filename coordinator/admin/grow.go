@@ -98,7 +98,7 @@ func (t *topics) beginGrowth(ctx context.Context, op api.SetPartitions, state me
 		if errors.Is(err, outcome.ErrInvalid) || !concurrency.SleepUntil(ctx, t.catalog.Changed(), txn.Retry) {
 			return state, fmt.Errorf("%w: more partitions for %s: %w", outcome.ErrUnavailable, op.Topic, err)
 		}
-		now, err := t.topic(ctx, op.Topic) // another broker was faster, or the topic has changed
+		now, err := t.topic(ctx, op.Topic) // another broker came first, or the topic has changed
 		if err != nil {
 			return state, err
 		}

@@ -59,7 +59,7 @@ func (d *Dispatcher) components() *table {
 	return d.table.Load()
 }
 
-// Frame takes a frame of a peer (rpc.Handler).
+// Frame handles a frame of a peer (rpc.Handler).
 func (d *Dispatcher) Frame(from ident.Node, inc ident.Incarnation, f rpc.Received) {
 	t := d.components()
 	if t == nil || int(f.Class) >= len(t.frames) || t.frames[f.Class] == nil {
@@ -75,7 +75,7 @@ func (d *Dispatcher) Drained() {
 	}
 }
 
-// Peer takes a change of a peer's connection (rpc.Handler).
+// Peer handles a change of a peer's connection (rpc.Handler).
 func (d *Dispatcher) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
 	if t := d.components(); t != nil {
 		t.peer(n, inc, up, refused)

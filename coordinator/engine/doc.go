@@ -8,11 +8,15 @@
 //
 // # The parts
 //
-//	Engine      owns everything below loop        a core loop: event queue, run lock, passes; half as many as processors
-//	Partition   one replica: machine, store, channels window      adaptive batching of one partition deadlines   when a
-//	partition's channels have something to do; near deadlines fence       how long the channels led here may serve pace
-//	how fast channels that are far behind may read reader      reads of the log for followers that catch up flusher
-//	writes to the page cache, where nothing is synced
+//	Engine      owns everything below
+//	loop        a core loop: event queue, run lock, passes; half as many as processors
+//	Partition   one replica: machine, store, channels
+//	window      adaptive batching of one partition
+//	deadlines   when a partition's channels have something to do; near deadlines
+//	fence       how long the channels led here may serve
+//	pace        how fast channels that are far behind may read
+//	reader      reads of the log for followers that catch up
+//	flusher     writes to the page cache, where nothing is synced
 //
 // # Invariants
 //

@@ -80,7 +80,7 @@ type transport interface {
 	Up(n ident.Node) bool
 }
 
-// DefaultPutLimit is Options.PutLimit if that is zero.
+// DefaultPutLimit is used if Options.PutLimit is zero.
 const DefaultPutLimit = 9 * time.Second
 
 const (

@@ -47,12 +47,12 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 // anyPartition leaves the choice of a partition to the key, or to the gateway.
 const anyPartition = math.MinInt
 
-// Publish takes one put; see api.Publisher.
+// Publish accepts one put; see api.Publisher.
 func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
 	g.refuse(g.publish(topic, anyPartition, key, d, a, false), a)
 }
 
-// PublishAt takes one put for the partition with this number; see api.Publisher.
+// PublishAt accepts one put for the partition with this number; see api.Publisher.
 func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answerer) {
 	g.refuse(g.publish(topic, number, nil, d, a, false), a)
 }

@@ -10,8 +10,8 @@ import (
 // nextISR returns the ISR that the leader would propose (AC-5, CU-4, CU-7, AC-10), and whether it differs from the
 // key's: without the members that lag, with the replicas that have caught up, and without members below their disk
 // reserve if the others satisfy the minimum. If the rest is below the minimum, no member is removed (ID-4): no put
-// could be accepted anyway. Members that do not answer may still reach each other, and only as members can they replace
-// this leader.
+// could be accepted anyway. Members that do not answer may still reach each other, and can replace this leader
+// only while they are members.
 func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
 	var lagging []ident.Member
 	for _, x := range m.state.ISR {

@@ -175,7 +175,7 @@ func (c *Conn) Publish(topic string, header []byte, bodies [][]byte) {
 	}
 }
 
-// sized writes the size of a body, its header unless that is nil, and the body.
+// sized writes the size of a body, its header (if not nil), and the body.
 func (c *Conn) sized(header, body []byte) {
 	size, head := len(body), c.head[:4]
 	if header != nil {

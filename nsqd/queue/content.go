@@ -17,7 +17,7 @@ const (
 	HeaderKey    = "##key"       // chooses the partition
 	HeaderTrace  = "##trace_id"  // requests an answer with the position of the message
 	HeaderParent = "traceparent" // W3C trace context: different for each attempt
-	headerState  = "tracestate"  // W3C, beside HeaderParent
+	headerState  = "tracestate"  // W3C, accompanies HeaderParent
 )
 
 // IdentityOfContent is the identity of a message of a topic that recognises messages by their content. It covers

@@ -217,7 +217,7 @@ func (r *Refusals) report() {
 	closed := r.mu.closed
 	r.mu.Unlock()
 	if omitted > 0 && !closed {
-		r.log.WithField("omitted", omitted).Warn("further connections of other brokers, or of strangers at their ports, were refused")
+		r.log.WithField("omitted", omitted).Warn("further connections from brokers or unauthenticated clients to the ports for brokers were refused")
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 type Requests struct {
 	producers map[uint64]*producer
 	windowMS  int64
-	restored  bool // some were found by the store; their window begins with the first Tick
+	restored  bool // some puts were found by the store; their window begins with the first Tick
 }
 
 // producer holds the newest puts of one incarnation of an edge. An edge numbers its puts in ascending order, so a

@@ -27,7 +27,7 @@ type Budget struct {
 		used   int64
 		uses   [uses]int64
 		owners map[string]*owner // owners that hold memory or wait for it
-		queue  []*owner          // those that wait
+		queue  []*owner          // owners with waiting claims
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	argDrainReplicas = boolArg("replicas", "the replicas, too")
+	argDrainReplicas = boolArg("replicas", "also move the replicas")
 
 	// brokerRoutes are the operations on brokers, and the view of the cluster.
 	brokerRoutes = []Route{

@@ -41,7 +41,7 @@ var (
 var channelRoutes = []Route{
 	post("/channel/create", access.Administer, do(readCreateChannel),
 		"Create a channel. It receives the messages that are published from now on; the first channel of a topic receives "+
-			"all. The lookup port creates the topic, too.", argsNewChannel...).
+			"all. The lookup port also creates the topic.", argsNewChannel...).
 		atLookup((*endpoints).lookupCreateChannel),
 	post("/channel/delete", access.Administer, do(readDeleteChannel),
 		"Delete a channel. The lookup port deletes nothing.", argTopicName, argChannel).lenient().atLookup((*endpoints).lookupDeleteChannel),

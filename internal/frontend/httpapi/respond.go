@@ -95,7 +95,7 @@ func respond(w http.ResponseWriter, status int, reply any) {
 var details = map[string]string{
 	"BAD_BODY":                         "the body cannot be read, or its length prefixes do not fit it",
 	"BAD_MESSAGE":                      "a message in the body is empty, or its length prefix does not fit the body",
-	"BODY_NOT_EMPTY":                   "this request takes no body: its arguments are in the query",
+	"BODY_NOT_EMPTY":                   "this request must not have a body: its arguments are in the query string",
 	"BODY_TOO_BIG":                     "the body is larger than the broker takes (--max-body-size)",
 	"BROKER_NOT_FOUND":                 "the cluster has no broker of this name",
 	"CHANNEL_NOT_FOUND":                "the topic has no channel of this name",

@@ -50,7 +50,7 @@ func appendExtension(b []byte, d *api.Delivery, fenced bool) []byte {
 	if d.Message.Trace != 0 {
 		header = withField(header, headerTrace, strconv.Quote(strconv.FormatUint(d.Message.Trace, 10)))
 	}
-	if fenced { // it only grows: external storage can refuse writes with an older one
+	if fenced { // the token only grows: external storage can refuse writes with an older one
 		header = withField(header, headerEpoch, strconv.FormatUint(uint64(d.Epoch), 10))
 	}
 	if len(header) == 0 || len(header) > queue.MaxMessageHeader {

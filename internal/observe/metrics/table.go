@@ -120,7 +120,7 @@ var table = []section{
 		{"core_loop_busy_seconds", KindGauge, nil, "How long the current pass of a core loop has been running, for the loop where that is longest; 0 if none is running."},
 		{"disk_free_bytes", KindGauge, nil, "Free bytes of the file system of the data path."},
 		{"disk_data_bytes", KindGauge, nil, "Bytes of the segment files of all replicas on this broker."},
-		{"trash_bytes", KindGauge, nil, "Bytes of the replicas on this broker whose topics lie in the trash (nsqctl topic trash); disk_data_bytes has them, too."},
+		{"trash_bytes", KindGauge, nil, "Bytes of the replicas on this broker whose topics are in the trash (nsqctl topic trash); disk_data_bytes includes them."},
 		{"disk_reserve_bytes", KindGauge, nil, "Free bytes below which the broker is short of disk space (--min-free-disk-bytes)."},
 		{"disk_reserve_reached", KindGauge, nil, "1 while this broker is short of disk space: it leaves the in-sync sets whose other members satisfy the minimum, and gives its leaderships away."},
 		{"damaged_places", KindGauge, nil, "Damaged places of the replicas on this broker that are in quarantine and not repaired yet."},

@@ -218,7 +218,7 @@ func (c *Client) GetAny(ctx context.Context, path string, query url.Values, v an
 	return decode(body, err, path, v)
 }
 
-// PostAny sends a request that changes something, and decodes the answer into v, unless that is nil.
+// PostAny sends a request that changes something, and decodes the answer into v, unless v is nil.
 func (c *Client) PostAny(ctx context.Context, path string, query url.Values, v any) error {
 	body, err := c.CallAny(ctx, http.MethodPost, path, query)
 	return decode(body, err, path, v)

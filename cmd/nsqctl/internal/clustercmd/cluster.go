@@ -173,7 +173,7 @@ func PrintTopics(w io.Writer, v api.ClusterView, topics []api.TopicView, wide bo
 func newClusterLimits(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "limits",
-		Short: "the limits on topics, partitions and channels, beside their use",
+		Short: "the limits on topics, partitions and channels, with their current use",
 		Long: `limits prints how many topics and partitions the cluster has, and the most channels that a topic has,
 beside --max-topics, --max-partitions and --max-channels of the broker that answers. Topics in the trash count with
 their partitions. The quotas of users are in "nsqctl user list".`,

@@ -18,7 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
-const healthPoll = 500 * time.Millisecond // how often --wait asks again
+const healthPoll = 500 * time.Millisecond // how often --wait polls
 
 const placesShown = 5 // bounds the partitions that the text names for an alarm; JSON has all
 

@@ -40,7 +40,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
 
-// The limits of the start and of the stop of a new cluster.
+// Time limits for the start and the stop of a new cluster.
 const (
 	readyTimeout = 30 * time.Second // for brokers with nothing to recover
 	stopTimeout  = 15 * time.Second
@@ -76,7 +76,7 @@ peer +5.`,
 	f.IntVar(&cfg.Nodes, "nodes", 3, "number of brokers")
 	f.IntVar(&cfg.BasePort, "base-port", 4150, "first port")
 	f.StringVar(&cfg.EtcdEndpoints, "etcd-endpoints", "", "use this etcd instead of embedding one in every broker")
-	f.StringVar(&cfg.NSQD, "nsqd", "", "the broker's binary (default: beside nsqctl, else in PATH)")
+	f.StringVar(&cfg.NSQD, "nsqd", "", "the broker's binary (default: next to nsqctl, otherwise in PATH)")
 	cmd.PersistentFlags().StringVar(&cfg.DataDir, "data-dir", cli.DevDirectory, "directory of the brokers' data, logs and cluster.json")
 	cmd.AddCommand(newDevKill(&cfg), newDevStart(&cfg), newDevStop(&cfg), newDevRestart(&cfg), newDevLogs(&cfg))
 	return cmd
@@ -154,7 +154,7 @@ func findBroker(given string) (string, error) {
 	}
 	path, err := exec.LookPath("nsqd")
 	if err != nil {
-		return "", fmt.Errorf("no nsqd beside nsqctl and none in PATH: build it with `make build`, or name it with --nsqd")
+		return "", fmt.Errorf("no nsqd next to nsqctl or in PATH: build it with `make build`, or name it with --nsqd")
 	}
 	return path, nil
 }

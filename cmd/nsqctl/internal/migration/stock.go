@@ -210,7 +210,7 @@ func (s stockSource) prepareTopic(ctx context.Context, n stockNode, t api.TopicS
 	return nil
 }
 
-// call sends a request, and decodes the answer into v, unless that is nil.
+// call sends a request, and decodes the answer into v, unless v is nil.
 func (s stockSource) call(ctx context.Context, method, address, path string, q url.Values, v any) error {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address

@@ -10,6 +10,6 @@
 //  1. The data path is locked as a stock nsqd locks it between Open and Close, so no nsqd can run on it.
 //  2. A reader returns at least the messages that a stock nsqd 1.3.0 would deliver after a restart, in the same order.
 //     It begins at the read position of the metadata, reads on beyond its write position to the end of the file, and
-//     continues with the next file behind a record that cannot be read.
+//     continues with the next file after a record that cannot be read.
 //  3. Bytes that cannot be read are reported with their file and offset.
 package stockdata

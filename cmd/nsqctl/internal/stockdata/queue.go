@@ -37,7 +37,7 @@ type meta struct {
 	read, write Position
 }
 
-// Position is a place between two records of a queue.
+// Position is a position between two records of a queue.
 type Position struct {
 	File   int64 `json:"file"`
 	Offset int64 `json:"offset"`
@@ -101,7 +101,7 @@ func (q *Queue) readMeta() error {
 	return nil
 }
 
-// Start is the place of the first message: the read position of the metadata, or else the beginning of the oldest file.
+// Start is the position of the first message: the read position of the metadata, or else the beginning of the oldest file.
 func (q *Queue) Start() Position {
 	switch {
 	case q.meta != nil:
@@ -141,7 +141,7 @@ func (q *Queue) Read(from Position) *Reader {
 	return r
 }
 
-// Position is the place behind the last message.
+// Position is the position after the last message.
 func (r *Reader) Position() Position { return r.at }
 
 // Close closes the open file.
@@ -152,7 +152,7 @@ func (r *Reader) Close() {
 	}
 }
 
-// Next returns the record of the next message, the body behind HeaderSize bytes; io.EOF behind the last one. Other errors
+// Next returns the record of the next message, the body after HeaderSize bytes; io.EOF after the last one. Other errors
 // come from the disk.
 func (r *Reader) Next() ([]byte, error) {
 	for {
@@ -353,7 +353,7 @@ func fork(dir string) bool {
 	return false
 }
 
-// add adds the durable topics or channels of nsqd.dat to a list. A stock nsqd leaves out invalid names, too.
+// add adds the durable topics or channels of nsqd.dat to a list. A stock nsqd also leaves out invalid names.
 func add(list *[]Source, dir, prefix string, all []listed) {
 	for _, l := range all {
 		if api.ValidName(l.Name) && !strings.HasSuffix(l.Name, api.EphemeralSuffix) {

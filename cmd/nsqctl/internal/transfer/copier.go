@@ -32,7 +32,7 @@ const (
 // copyState is the progress of a partition's copies.
 type copyState struct {
 	Next     uint64   `json:"next"` // the first message of the source that is not in the target
-	End      uint64   `json:"end"`  // behind the last message of the target that was read
+	End      uint64   `json:"end"`  // after the last message of the target that was read
 	Segments segments `json:"segments"`
 	Mark     string   `json:"mark,omitempty"` // identifies the source's log up to Next (logPage); "": not known
 	Last     *copied  `json:"last,omitempty"` // the newest copy, which a target that went back has lost
@@ -459,7 +459,7 @@ func (p *copier) scanUntil(ctx context.Context, to uint64) error {
 	return repeat(ctx, retryFirst, p.reportError, func() error { return p.scan(ctx, to) })
 }
 
-// scanBeside is scanUntil while a put with these origins is under way.
+// scanBeside is scanUntil while a put with these origins is in progress.
 func (p *copier) scanBeside(ctx context.Context, to uint64, origins []msgstream.Origin) error {
 	if err := p.scanUntil(ctx, to); err != nil {
 		return err
@@ -602,7 +602,7 @@ func (p *copier) cut(sequence uint64) {
 	p.Next, p.high, p.Mark, p.Last, p.mixed = min(p.Next, sequence), min(p.high, sequence), "", nil, true
 }
 
-// dropOtherHistory is called when the target's log was read while a put of the same messages was under way. Copies
+// dropOtherHistory is called when the target's log was read while a put of the same messages was in progress. Copies
 // with their sequences come from an earlier attempt, or late from another history of the source, and then do not count.
 func (p *copier) dropOtherHistory(ctx context.Context, origins []msgstream.Origin) error {
 	if p.comparing || origins[0].Channel != "" {

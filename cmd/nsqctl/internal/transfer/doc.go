@@ -34,7 +34,7 @@
 //  6. A channel of the target finishes only copies whose source the channel of the source has finished, from its position up
 //     to the first message that is not a copy. It never moves back, and keeps its own deferred messages: its leader does that
 //     in one step (POST /v1/channel/finish).
-//  7. The state file of a mirror makes a start shorter. Without it the mirror finds the place in the target's log.
+//  7. The state file of a mirror makes a start shorter. Without it the mirror finds the position in the target's log.
 //
 // # Goroutines
 //

@@ -231,7 +231,7 @@ type partitionLog struct {
 
 type logPage struct {
 	Start    uint64 // the first message that the log has
-	End      uint64 // behind the last committed one
+	End      uint64 // after the last committed message
 	Next     uint64 // where the following page begins
 	Messages []msgstream.Message
 	// Mark and NextMark identify the log up to the place that was asked for, and up to Next (api.Peeked).

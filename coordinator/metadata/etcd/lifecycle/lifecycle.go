@@ -317,7 +317,7 @@ func (d decider) someRuns() bool {
 	return slices.ContainsFunc(d.others(), func(n string) bool { return d.reports[n].Running })
 }
 
-// joinOrWait joins a running cluster, and waits until one runs.
+// joinOrWait joins a running cluster, or waits until one runs.
 func (d decider) joinOrWait(why string) Decision {
 	if d.someRuns() {
 		return Decision{Action: Join, Why: why + ": joining the running cluster as a new member"}

@@ -106,7 +106,7 @@ async function ask(url: string, init: RequestInit, signal?: AbortSignal): Promis
 
 // A browser signs in with a token, once. From then on the broker knows it by a cookie that no script can read.
 let ends: ReturnType<typeof setTimeout> | undefined;
-let leaving = false; // this page signed out: a request that was under way then is refused for that reason
+let leaving = false; // this page signed out: a request that was in progress then is refused for that reason
 
 // whoAmI asks the broker for the identity of this browser. It shows the sign-in if that identity may not observe.
 export async function whoAmI(otherwise: Reason = ""): Promise<Session> {
@@ -179,7 +179,7 @@ export function refreshAll() {
   setTimeout(all, shared);
 }
 
-// useData reads a URL now and then, while the page is visible. After an error the last data stay.
+// useData polls a URL while the page is visible. After an error the last data stay.
 export function useData<T>(url: string | null, every: number): Data<T> {
   const [state, set] = useState<{ url: string | null; data?: T; error?: Failed; at?: number }>({ url });
   const again = useRef(() => {});

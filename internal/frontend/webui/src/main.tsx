@@ -115,7 +115,7 @@ function Identity({ link, failed }: { link: Link; failed: (text: string) => void
   return <><span class="user"><span class="hidden">User </span>{s.identity}</span><button type="button" disabled={busy} onClick={() => void leave()}>Sign out</button></>;
 }
 
-// Unanswered says since when the broker is silent, and other brokers whose pages work.
+// Unanswered shows since when the broker has been silent, and other brokers whose pages work.
 function Unanswered({ since, utc }: { since: number; utc: boolean }) {
   const [now, set] = useState(Date.now());
   useEffect(() => { const t = setInterval(() => set(Date.now()), 1000); return () => clearInterval(t); }, []);

@@ -97,7 +97,7 @@ export interface Member {
 
 export interface PartitionDetail { partition: Partition; topic: string; unreachable: Unreachable[]; members: Member[]; events: Event[] }
 
-// Trashed is a deleted topic that can be undeleted. incomplete: messages and bytes are without partitions whose leaders did not answer.
+// Trashed is a deleted topic that can be undeleted. incomplete: messages and bytes do not include partitions whose leaders did not answer.
 export interface Trashed {
   topic: string; id: string; deleted_at_ms: number; by?: string; partitions: number; channels: number; messages: number; bytes: number; incomplete?: boolean;
   remaining_ms: number; until_ms: number; purging?: boolean;

@@ -23,7 +23,7 @@ function bodyAs(m: PeekedMessage, view: View): string {
   try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return `Not JSON: ${text}`; }
 }
 
-// read finds the newest messages, too: the API itself begins behind them.
+// read also finds the newest messages: the API itself begins after them.
 async function read(topic: string, partition: number, from: string, limit: number, signal: AbortSignal): Promise<Peeked> {
   const ask = (from: string) => get<Peeked>("v1/topic/peek", { topic, partition, from, limit }, signal);
   if (from !== "latest") return ask(from);
