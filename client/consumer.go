@@ -42,10 +42,10 @@ func FromTime(t time.Time) Position {
 
 // ConsumeOptions of a consumer. The zero value is ready for use.
 type ConsumeOptions struct {
-	// MaxInFlight bounds the messages under way, and so the handlers that run at the same time.
+	// MaxInFlight bounds the messages in progress, and so the handlers that run at the same time.
 	// By default 64; at most the broker's --max-rdy-count, 2,500.
 	MaxInFlight int
-	// Ordered consumes an ordered channel: of each partition one message is under way at a
+	// Ordered consumes an ordered channel: of each partition one message is in progress at a
 	// time, and Delivery.Token is set.
 	Ordered bool
 	// From moves the channel before the first message, if it has no other consumer. The zero

@@ -229,7 +229,7 @@ func TestDrainEnds(t *testing.T) {
 }
 
 // TestAPlannedStop: a broker that stops gets the outcomes of its messages, while the consumer
-// goes on at another one. An ordered consumer goes on behind them.
+// continues at another one. An ordered consumer continues after them.
 func TestAPlannedStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ordered := range []bool{false, true} {

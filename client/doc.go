@@ -41,7 +41,7 @@
 //
 // A Client has one goroutine if it was given URLs; it ends with Close. A Producer has one, two
 // for each connection, and one while it connects; they end with Close. Consume has two for each
-// connection, one for the leases and one for each message under way; all have ended when it
+// connection, one for the leases and one for each message in progress; all have ended when it
 // returns.
 //
 // # Limits

@@ -355,7 +355,7 @@ func TestRoomIsNotLostWithAContext(t *testing.T) {
 }
 
 // TestASilentBrokerIsLeft: neither a frozen connection nor a put without an answer holds the
-// producer for ever.
+// producer forever.
 func TestASilentBrokerIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, other := fake(t), fake(t)

@@ -93,7 +93,7 @@ func TestSubscriptionsReposition(t *testing.T) {
 		second.sub.Close(true)
 		c.counts("orders", "billing", 6, 0, 0)
 
-		// A sequence is a place of the one partition: in the other one, which is empty, a new channel begins by the rules.
+		// A sequence is a place of the one partition: in the other, which is empty, a new channel begins by the rules.
 		third := c.open("n3", api.SubscribeRequest{Topic: "orders", Channel: "audit", Partition: partition, From: "7", Reposition: true}, 100)
 		require.Equal(t, "m7", string(third.next().Message.Body))
 		third.sub.Close(true)

@@ -78,7 +78,7 @@ func TestWhatExistsIsNotAnsweredWithSuccess(t *testing.T) {
 	})
 }
 
-// TestTwoCreateOneTopic: one request gets its settings, the other one a conflict.
+// TestTwoCreateOneTopic: one request gets its settings, the other a conflict.
 func TestTwoCreateOneTopic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

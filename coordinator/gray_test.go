@@ -16,7 +16,7 @@ import (
 // followers are the brokers of three that do not lead.
 var followers = map[string][]string{"n1": {"n2", "n3"}, "n2": {"n3", "n1"}, "n3": {"n1", "n2"}}
 
-// TestSurvivingLeaderDelivers: both followers are gone with a put under way. The metadata still names the leader, so
+// TestSurvivingLeaderDelivers: both followers are gone with a put in progress. The metadata still names the leader, so
 // that it delivers what is committed, however long the followers are away. The put is in doubt; later ones are refused.
 func TestSurvivingLeaderDelivers(t *testing.T) {
 	t.Parallel()
@@ -108,7 +108,7 @@ func flap(t *testing.T, period time.Duration, resets bool) {
 }
 
 // TestLinkThatRefusesDeposesNobody: the link between the leader and one follower refuses
-// connections now and then. Each of them takes the other for dead, and the third broker, which
+// connections occasionally. Each of them takes the other for dead, and the third broker, which
 // reaches both, is asked before a registration is taken away.
 func TestLinkThatRefusesDeposesNobody(t *testing.T) {
 	t.Parallel()

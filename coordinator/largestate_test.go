@@ -12,7 +12,7 @@ import (
 )
 
 // TestLargeStateOfAChannel: the state of a channel with many delayed messages, 16 bytes each, is longer than the header
-// of a frame may be. The followers receive it from a new leader all the same, and the later changes.
+// of a frame may be. The followers receive it from a new leader nonetheless, and the later changes.
 func TestLargeStateOfAChannel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

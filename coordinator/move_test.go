@@ -29,7 +29,7 @@ func (c *cluster) administer(on, verb, topic string, args map[string]string) err
 	return do(context.Background(), c.nodes[on], operation{Verb: verb, Topic: topic, Args: args})
 }
 
-// arranged waits until every partition of a topic has its replicas in sync, no move under way, and satisfies ok.
+// arranged waits until every partition of a topic has its replicas in sync, no move in progress, and satisfies ok.
 func (c *cluster) arranged(on, topic string, ok func(api.PartitionView) bool) {
 	c.t.Helper()
 	c.eventually(func() bool {
@@ -257,7 +257,7 @@ func TestReplicaIsMovedBackBeforeItIsTrashed(t *testing.T) {
 
 // TestReplicaIsMuteBeforeItsKeyIsRead: a replica is trashed when the partition's key, read linearizably, does not name
 // it. If it acknowledged after the read and was then moved back, the leader would count bytes that are being trashed.
-// So the read waits until the pass that is under way has ended.
+// So the read waits until the pass that is in progress has ended.
 func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

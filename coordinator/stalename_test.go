@@ -143,7 +143,7 @@ func newLagging(t *testing.T, asks func(l *lag, key string)) (*cluster, *lag) {
 	return c, l
 }
 
-// TestCreateAtABrokerThatLags: a broker that has not received the deletion of a topic creates it again all the same.
+// TestCreateAtABrokerThatLags: a broker that has not received the deletion of a topic creates it again nonetheless.
 func TestCreateAtABrokerThatLags(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestCreateAtABrokerThatLags(t *testing.T) {
 }
 
 // TestCreateOfAChannelAtABrokerThatLags: a broker that has not received the deletion of a channel creates it again
-// all the same.
+// nonetheless.
 func TestCreateOfAChannelAtABrokerThatLags(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

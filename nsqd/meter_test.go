@@ -22,7 +22,7 @@ func TestOldValuesDropOut(t *testing.T) {
 	require.Zero(t, at(1500))
 }
 
-// TestSeveralChannelsAreOneEstimate: also beside a channel that measures nothing.
+// TestSeveralChannelsAreOneEstimate: also alongside a channel that measures nothing.
 func TestSeveralChannelsAreOneEstimate(t *testing.T) {
 	a, b := newLatency([]float64{0.5, 1}, 1000, 0), newLatency([]float64{0.5, 1}, 1000, 0)
 	for n := range int64(50) {

@@ -226,7 +226,7 @@ func TestAMoverSettlesItsOwnMove(t *testing.T) {
 }
 
 // After a change of leader a message was delivered again, and finished: the receipt of the delivery before is over, also for the
-// subscriber that had it. A finish of a client counts all the same, because it names no delivery.
+// subscriber that had it. A finish of a client counts nonetheless, because it names no delivery.
 func TestAReceiptIsNoLateFinish(t *testing.T) {
 	r, _, _ := delivered(t, Options{}, "ch", ChannelOptions{}, 2, 2)
 	n := r.failover()

@@ -53,7 +53,7 @@ func TestExpiredMessagesAreFinishedInsteadOfDelivered(t *testing.T) {
 }
 
 // TestExpiredMessagesLeaveWithoutConsumers: messages without a consumer expire too, or they would
-// hold the log for ever.
+// hold the log forever.
 func TestExpiredMessagesLeaveWithoutConsumers(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})

@@ -63,7 +63,7 @@ func TestReclaimedDeliveriesKeepTheirAttempts(t *testing.T) {
 	require.EqualValues(t, 3, c.Pull(subscribe(t, c), 1, nil)[0].Message.Attempts, "the third delivery is not over")
 }
 
-// A late finish of a finished message changes nothing, whatever becomes of the delta beside it.
+// A late finish of a finished message changes nothing, whatever becomes of the delta alongside it.
 func TestLateFinishOfFinishedMessage(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
 	require.NoError(t, c.Finish(s, c.of(0, 1)))

@@ -71,7 +71,7 @@ func TestLagOfAChannel(t *testing.T) {
 	lags, _ = lag()
 	require.False(t, lags)
 
-	// The message comes back, and a consumer holds it: it is deferred, and late all the same.
+	// The message comes back, and a consumer holds it: it is deferred, and late nonetheless.
 	held := func() time.Duration { return r.Stats("", false).Channels[0].Held }
 	require.Zero(t, held(), "nothing is in flight")
 	r.tick(1001)

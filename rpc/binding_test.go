@@ -63,9 +63,9 @@ func carry(ctx context.Context, near net.Conn, to string, security *tls.Config) 
 	back.Wait()
 }
 
-// TestProofHoldsForOneTLSConnection: each broker finds the other one through a middleman.
+// TestProofHoldsForOneTLSConnection: each broker finds the other through a middleman.
 // The proof of the token is bound to its TLS connection, so it is worth nothing
-// on the other one: the brokers refuse each other. A middleman that leaves the TLS
+// on the other: the brokers refuse each other. A middleman that leaves the TLS
 // connection alone is none.
 func TestProofHoldsForOneTLSConnection(t *testing.T) {
 	ca := certs.New(t)

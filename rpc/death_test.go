@@ -123,7 +123,7 @@ func (f *fabric) kill(t *testing.T, b *broker) {
 
 // TestDeathIsKnownSoon: a peer dies, is away for long, comes back, and dies again. Its
 // absence has made the pauses between redials long. A connection that stood for Times.Dead
-// is dialled again at once all the same, and a shorter one after the least pause: the
+// is dialled again at once nonetheless, and a shorter one after the least pause: the
 // refusal, and so the death, is known within 20 ms.
 func TestDeathIsKnownSoon(t *testing.T) {
 	times := Options{}.withDefaults().Times

@@ -50,7 +50,7 @@ func TestComplaintIsNotRepeated(t *testing.T) {
 }
 
 // Each attempt to reach a hung peer comes from another local port, which the
-// error names: it is the same complaint all the same.
+// error names: it is the same complaint nonetheless.
 func TestAHungPeerIsComplainedOfOnce(t *testing.T) {
 	log, said := test.NewNullLogger()
 	tr := &Transport{log: logrus.FieldLogger(log)}

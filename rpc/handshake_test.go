@@ -211,7 +211,7 @@ func TestBrokersThatAreNotRegistered(t *testing.T) {
 	a.waitPeer("b", 9, true, false)
 }
 
-// TestAFloodKeepsNoBrokerOut: silent connections are displaced, and a broker gets in beside
+// TestAFloodKeepsNoBrokerOut: silent connections are displaced, and a broker gets in alongside
 // them; those of brokers stay.
 func TestAFloodKeepsNoBrokerOut(t *testing.T) {
 	few := func(o *Options) {

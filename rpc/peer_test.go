@@ -153,7 +153,7 @@ func TestRefusalAtAFormerAddressProvesNothing(t *testing.T) {
 	l.readdress("b:2")
 	l.detach(in)
 	l.told()
-	l.refuse()                                         // of the dial that was under way
+	l.refuse()                                         // of the dial that was in progress
 	l.failed(t.Context(), "b:2", syscall.ECONNREFUSED) // where it never was
 	l.told()
 }

@@ -1,6 +1,6 @@
 // Command flame draws the use of processor time in a broker. It starts a new cluster of three,
 // runs two workloads of `nsqctl bench` on a topic of one partition, with all clients at its
-// leader, and profiles brokers meanwhile.
+// leader, and profiles brokers in the meantime.
 //
 //	leader.svg    64 connections publish, one outstanding put each: the leader
 //	follower.svg  the same: a follower

@@ -118,7 +118,7 @@ func consume(t *testing.T, c *client.Client, f *fates, o client.ConsumeOptions) 
 	})
 }
 
-// TestThroughFaults: producers and a consumer of the client go on through kills of leaders and
+// TestThroughFaults: producers and a consumer of the client continue through kills of leaders and
 // of the brokers that they are connected to, through a frozen broker, a planned stop, and a
 // kill of all brokers. Acknowledged messages arrive; refused ones do not; a producer that
 // repeats only safe puts stores nothing twice, and one that also repeats puts in doubt has no

@@ -43,7 +43,7 @@ func runInto(ctx context.Context, out io.Writer, args ...string) error {
 	return root.ExecuteContext(ctx)
 }
 
-// TestAnOutputThatCannotBeWritten: every command says so, and does not end with 0. One that would run for ever ends.
+// TestAnOutputThatCannotBeWritten: every command says so, and does not end with 0. One that would run forever ends.
 func TestAnOutputThatCannotBeWritten(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	good := "--nsqd-http-address=" + clitest.FakeBroker(t).Listener.Addr().String()

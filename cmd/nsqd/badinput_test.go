@@ -81,7 +81,7 @@ func (b *broker) quiet() {
 	require.NotContains(b.t, b.logged(), "panic")
 }
 
-// coded is a body without the sentence beside its code.
+// coded is a body without the sentence next to its code.
 func coded(body string) string {
 	text, _, found := strings.Cut(body, `","detail":"`)
 	if !found {

@@ -290,7 +290,7 @@ type alarmist struct {
 func (a *alarmist) Step(_ replica.Event, out *replica.Effects) { out.Alarm = a.err }
 
 // TestAlarmIsNotRepeated: a replica that is refused, as after an unclean recovery, is
-// asked again five times a second, for days. The log has it now and then.
+// asked again five times a second, for days. The log has it occasionally.
 func TestAlarmIsNotRepeated(t *testing.T) {
 	r, handle := gathering()
 	log, lines := test.NewNullLogger()

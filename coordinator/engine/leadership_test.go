@@ -60,8 +60,8 @@ func ended(s *nsqd.Subscriber) bool {
 	}
 }
 
-// TestChannelsEndWithTheLeadership: a leader that is one no more, or leads under another
-// epoch, ends its channels' service, and messages in flight there count no more. The
+// TestChannelsEndWithTheLeadership: a leader that no longer is one, or leads under another
+// epoch, ends its channels' service, and messages in flight there no longer count. The
 // epoch of the view need not change for that: a leader that transfers leadership, or lost its
 // registration, does not have the next one yet. The next leadership here serves under its
 // own epoch, which is the fencing token of its deliveries.

@@ -10,7 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// window lets a bounded number of puts be under way.
+// window lets a bounded number of puts be in progress.
 type window struct{ slots chan struct{} }
 
 func (w window) Answer(r api.PutResult) {

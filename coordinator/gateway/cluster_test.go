@@ -130,7 +130,7 @@ type sharedLog struct {
 	size     ident.Offset
 	byID     map[ident.RequestID]ident.Sequence
 	recent   []ident.RequestID // those in byID: the last 4096, as a leader keeps them
-	onRead   func()            // happens once while the next Read is under way
+	onRead   func()            // happens once while the next Read is in progress
 }
 
 func newWorld(t testing.TB, names ...ident.Node) *world {

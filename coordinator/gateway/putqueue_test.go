@@ -98,7 +98,7 @@ func TestAttemptAtALeaderThatAPeerNamed(t *testing.T) {
 	})
 }
 
-// TestPutQueueWithPutsStays: a queue with a put under way is not retired. A retired one takes no put.
+// TestPutQueueWithPutsStays: a queue with a put in progress is not retired. A retired one takes no put.
 func TestPutQueueWithPutsStays(t *testing.T) {
 	q := &putQueue{}
 	p := &put{}

@@ -81,7 +81,7 @@ func freeAddress(t testing.TB) string {
 	return ""
 }
 
-// nextPort gives no port twice: tests run beside each other, and the port of a member that is
+// nextPort gives no port twice: tests run alongside each other, and the port of a member that is
 // stopped for a while must stay free.
 var nextPort atomic.Uint32
 

@@ -114,7 +114,7 @@ func testWatchRevision(t *testing.T, b backend, dir string) {
 }
 
 // testCompaction lets a watch fall behind, forgets the history, and expects
-// the watch to arrive at the current state all the same.
+// the watch to arrive at the current state nonetheless.
 func testCompaction(t *testing.T, b backend, dir string) {
 	s, writer := b.open(t), b.open(t)
 	f := follow(t, s, dir)

@@ -152,7 +152,7 @@ func TestLargeSnapshotIsNotSentForEver(t *testing.T) {
 }
 
 // TestMissedChangesAreSentAgainSoon: on a long line the channels change faster than
-// acknowledgements come back, and changes get lost now and then. However often that
+// acknowledgements come back, and changes get lost occasionally. However often that
 // happened, the follower soon gets the lost changes.
 func TestMissedChangesAreSentAgainSoon(t *testing.T) {
 	c := newCluster(t, 2, 2)

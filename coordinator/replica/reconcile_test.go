@@ -14,7 +14,7 @@ import (
 
 // TestConflictAtStart: retention went exactly to the place of the current leader's marker,
 // and the follower has an old suffix there. It must find the logs equal up to its start
-// and cut the suffix, not reject for ever.
+// and cut the suffix, not reject forever.
 func TestConflictAtStart(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	leader, behind := c.at(1), c.at(3)

@@ -24,7 +24,7 @@ func chain(p ident.Position, crc uint32, n int) (bs []queue.Batch) {
 	return bs
 }
 
-// TestRestartArrivesTwice: a "begin afresh" that arrives twice must not remove batches that
+// TestRestartArrivesTwice: a "begin again" that arrives twice must not remove batches that
 // were acknowledged since the first, nor if retention has passed the place.
 func TestRestartArrivesTwice(t *testing.T) {
 	c := newCluster(t, 3, 2)
@@ -59,7 +59,7 @@ func trimTo(b *broker, p ident.Position) {
 }
 
 // TestRetentionPassesFollower: retention has passed a follower's acknowledged end. The
-// follower begins afresh, instead of waiting for reads for ever.
+// follower begins again, instead of waiting for reads forever.
 func TestRetentionPassesFollower(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	leader, behind := c.at(1), c.at(3)
@@ -73,7 +73,7 @@ func TestRetentionPassesFollower(t *testing.T) {
 	}
 	trimTo(leader, leader.log[len(leader.log)-1].At)
 	behind.cut = false
-	f := leader.m.lead.follower("n3") // its catch-up was under way when retention passed it
+	f := leader.m.lead.follower("n3") // its catch-up was in progress when retention passed it
 	f.becomeProbe(f.ack.end)
 	for _, b := range c.brokers {
 		c.step(b, PeerState{Node: "n3", Up: true})
@@ -88,7 +88,7 @@ func TestRetentionPassesFollower(t *testing.T) {
 }
 
 // TestRetentionPassesReplicatingFollower: the follower is probed once, and not sent the
-// same append for ever.
+// same append forever.
 func TestRetentionPassesReplicatingFollower(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	leader, behind := c.at(1), c.at(3)

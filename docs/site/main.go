@@ -1,5 +1,5 @@
 // Command site makes a static site of the Markdown files of the repository: one page for each
-// file, with a menu. It fails if a link of a page leads nowhere, and writes the page all the same.
+// file, with a menu. It fails if a link of a page leads nowhere, and writes the page nonetheless.
 //
 //	go run . ROOT OUT
 //

@@ -505,7 +505,7 @@ func TestAFlagWithThreeDashesEnds(t *testing.T) {
 }
 
 // The embedded etcd of a member with TLS is not reachable at http://. The brokers would wait
-// for each other for ever and log only that no member answers.
+// for each other forever and log only that no member answers.
 func TestMembersAreNamedAsTheySpeak(t *testing.T) {
 	tls := []string{"--rpc-tls-cert=c", "--rpc-tls-key=k", "--rpc-tls-ca=a"}
 	for want, args := range map[string][]string{

@@ -63,7 +63,7 @@ func (r *repository) has(name, from string) bool {
 		return true
 	}
 	if name == path.Base(rulesPage) {
-		return false // with its folder, or a reader looks for it beside the text
+		return false // with its folder, or a reader looks for it next to the text
 	}
 	for f := range r.files {
 		if strings.HasSuffix(f, "/"+name) {

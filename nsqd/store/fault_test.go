@@ -153,7 +153,7 @@ func TestFlippedBitInJournal(t *testing.T) {
 }
 
 // TestSalvage: records after an unreadable group are kept as far as they continue the log. Here the
-// damage hits one of two partitions of a single replica: the other one loses nothing.
+// damage hits one of two partitions of a single replica: the other loses nothing.
 func TestSalvage(t *testing.T) {
 	mem := vfstest.NewMemory()
 	o := testOptions(mem)
@@ -730,7 +730,7 @@ func rewritten(fs vfs.FS, name string, size int64) error {
 
 // TestCreateOnAFullDisk finds no space at each call of Create in turn. Either the store stops, or
 // Create works once there is room, and what the partition then acknowledges survives a power cut.
-// The journal, which prepares a file beside Create, always has room.
+// The journal, which prepares a file alongside Create, always has room.
 func TestCreateOnAFullDisk(t *testing.T) {
 	goesOn, stops := 0, 0
 	for n := int64(1); ; n++ {

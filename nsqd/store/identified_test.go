@@ -152,8 +152,8 @@ func TestWhereTheMarkIsLost(t *testing.T) {
 	}
 }
 
-// TestWhereTheFirstMarkIsLost: the journal has lost the group with the first identity and the mark beside it, and the
-// segments have the batch. Its identity is found all the same.
+// TestWhereTheFirstMarkIsLost: the journal has lost the group with the first identity and the mark next to it, and the
+// segments have the batch. Its identity is found nonetheless.
 func TestWhereTheFirstMarkIsLost(t *testing.T) {
 	mem, o, s, p := alone(t, 1<<30)
 	m := &model{p: p, borders: []border{{}}}

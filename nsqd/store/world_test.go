@@ -243,7 +243,7 @@ func (w *world) step() {
 	w.store.Submit(subs, w, uint64(w.submitted()))
 }
 
-// run drives n steps, with waits, checkpoints and retention now and then.
+// run drives n steps, with waits, checkpoints and retention occasionally.
 func (w *world) run(n int) error {
 	for range n {
 		w.step()

@@ -52,7 +52,7 @@ func as(t *testing.T, who api.Requester) context.Context {
 	return api.WithRequester(t.Context(), func() api.Requester { return who })
 }
 
-// TestACreationCountsOnce: while it is under way, when the metadata shows it and it is not done yet, and after.
+// TestACreationCountsOnce: while it is in progress, when the metadata shows it and it is not done yet, and after.
 func TestACreationCountsOnce(t *testing.T) {
 	r := newRig(Limits{Topics: 2})
 	ctx := as(t, api.Requester{User: "ann"})
@@ -121,7 +121,7 @@ func TestThePaceOfAUser(t *testing.T) {
 	})
 }
 
-// TestAGrowthCountsOnce: beside creations and other growths that are under way, and when the metadata shows it, also
+// TestAGrowthCountsOnce: alongside creations and other growths that are in progress, and when the metadata shows it, also
 // without the broker that began it.
 func TestAGrowthCountsOnce(t *testing.T) {
 	r := newRig(Limits{Partitions: 10})

@@ -70,7 +70,7 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// nextPort gives no port twice: tests run beside each other, and the port of a member that
+// nextPort gives no port twice: tests run alongside each other, and the port of a member that
 // is stopped for a while must stay free.
 var nextPort = func() *atomic.Uint32 {
 	n := new(atomic.Uint32)

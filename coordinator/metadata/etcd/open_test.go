@@ -370,7 +370,7 @@ func TestForkIsNotJoined(t *testing.T) {
 }
 
 // TestForkThatPassedIsNotJoined: n1 lived on with n3 on an old state of its disk, until its boot counter was that of the
-// later life that n2 saw, and beyond. n2 does not start, neither beside n1 nor beside n3 alone, and n1 not beside n2.
+// later life that n2 saw, and beyond. n2 does not start, neither alongside n1 nor alongside n3 alone, and n1 not alongside n2.
 func TestForkThatPassedIsNotJoined(t *testing.T) {
 	t.Parallel()
 	members := three(t)

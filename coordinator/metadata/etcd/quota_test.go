@@ -23,7 +23,7 @@ func change(t *testing.T, c *clientv3.Client) error {
 }
 
 // TestHistoryDoesNotFillTheDatabase: writing is faster than the checks here, so that a write
-// is refused now and then, and accepted a little later.
+// is refused occasionally, and accepted a little later.
 func TestHistoryDoesNotFillTheDatabase(t *testing.T) {
 	t.Parallel()
 	_, servers := startThree(t, func(o *etcd.Options) { etcd.SmallQuota(o, smallQuota, 20*time.Millisecond) })

@@ -153,7 +153,7 @@ func TestStartsInTheMetadata(t *testing.T) {
 }
 
 // TestCopiedPathIsNotTrusted: the counter of a copy may be that of the cluster, and
-// the copy older all the same; not if it was taken after a planned stop.
+// the copy older nonetheless; not if it was taken after a planned stop.
 func TestCopiedPathIsNotTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := metadatatest.NewMemory()
@@ -437,7 +437,7 @@ func TestRecountKnowsNoForgottenBroker(t *testing.T) {
 	})
 }
 
-// TestRegistrationInVainLeavesNoLease: it would be renewed for ever.
+// TestRegistrationInVainLeavesNoLease: it would be renewed forever.
 func TestRegistrationInVainLeavesNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := metadatatest.NewMemory()

@@ -20,7 +20,7 @@ func putNumber(producer, n uint64, end ident.Offset) queue.RecentPut {
 }
 
 // TestRepeatIsRecognisedBehindOthers: an answer is lost, and the put comes again two
-// seconds later. Meanwhile other edges have put a hundred thousand messages.
+// seconds later. In the meantime other edges have put a hundred thousand messages.
 func TestRepeatIsRecognisedBehindOthers(t *testing.T) {
 	r := NewRequests(repeatMS)
 	r.push(putNumber(1, 1, 1), 0)

@@ -138,7 +138,7 @@ func (b broker) TopicSettings(topic string) (api.TopicSettings, bool) {
 
 func (b broker) Channels(string) []string { return nil }
 
-// TestConsumersOverHTTP: the channel's answer lists consumers over HTTP beside those over TCP, with the message that
+// TestConsumersOverHTTP: the channel's answer lists consumers over HTTP alongside those over TCP, with the message that
 // each has held longest.
 func TestConsumersOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -657,7 +657,7 @@ func TestRefusedPuts(t *testing.T) {
 	})
 }
 
-// TestSlowBroker: a broker that keeps leaders waiting now and then is named, and not the leaders that wait.
+// TestSlowBroker: a broker that keeps leaders waiting occasionally is named, and not the leaders that wait.
 func TestSlowBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -18,7 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 )
 
-// TestEveryCodeIsExplained: no code goes out without a sentence beside it, and no sentence is for a code that
+// TestEveryCodeIsExplained: no code goes out without a sentence next to it, and no sentence is for a code that
 // is not.
 func TestEveryCodeIsExplained(t *testing.T) {
 	codes := map[string]bool{}

@@ -99,7 +99,7 @@ func (s *site) expect(h http.Handler, request, body, want string) {
 	require.Equal(s.t, want, strings.TrimSpace(fmt.Sprintf("%d %s", r.StatusCode, withoutDetail(text(s.t, r)))), request)
 }
 
-// withoutDetail is a body without the sentence beside a code, which is for people and not a contract.
+// withoutDetail is a body without the sentence next to a code, which is for people and not a contract.
 func withoutDetail(body string) string {
 	if at := strings.Index(body, `","detail":"`); at > 0 && strings.HasPrefix(body, `{"message":"`) {
 		return body[:at] + `"}`

@@ -83,7 +83,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestASlowBodyEnds: a client that sends a byte now and then is cut off, one with a large body soon: it keeps memory. One
+// TestASlowBodyEnds: a client that sends a byte occasionally is cut off, one with a large body soon: it keeps memory. One
 // that is slow at a sane rate is not.
 func TestASlowBodyEnds(t *testing.T) {
 	const pause = bodyTimeout * 2 / 3

@@ -246,7 +246,7 @@ func TestAddresses(t *testing.T) {
 }
 
 // TestAFalseDaemon: a daemon that redirects, names itself by a URL, or names too many channels
-// directs no request elsewhere, and takes registrations all the same.
+// directs no request elsewhere, and takes registrations nonetheless.
 func TestAFalseDaemon(t *testing.T) {
 	asked := make(chan string, 10)
 	inner := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.String() }))

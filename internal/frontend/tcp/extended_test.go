@@ -234,7 +234,7 @@ func TestPutsNameAPartition(t *testing.T) {
 }
 
 // TestPartitionThatIsNotThere: a client of the fork asks for the leaders again at E_TOPIC_NOT_EXIST, and leaves the
-// partition alone. At another code it comes back for ever.
+// partition alone. At another code it comes back forever.
 func TestPartitionThatIsNotThere(t *testing.T) {
 	missing := fmt.Errorf("%w 9, but 0 to 0", outcome.ErrPartitionNotFound)
 	b := newBroker(t, func(s *setup) { s.backend.Subscribers = &asking{Subscribers: s.backend.Subscribers, err: missing} })

@@ -85,16 +85,16 @@ fields; it refuses a value of another form with ` + "`E_INVALID_JSON_HEADER`" + 
 |---|---|---|
 | ` + "`##key`" + ` | text | all puts with one key go to one partition, in their order |
 | ` + "`##id`" + ` | text | a message that is published again under its id, within the ` + "`dedupe_window`" + ` of the topic, is not stored again. ` + "`MPUB_EXT`" + ` of several messages also requires a ` + "`##key`" + ` |
-| ` + "`##seq`" + ` | an integer, 0 to 2^53 - 1 | the same as an id, for a client that has sent ` + "`producer_id`" + ` with IDENTIFY: name and number together are the id. Not beside ` + "`##id`" + ` |
+| ` + "`##seq`" + ` | an integer, 0 to 2^53 - 1 | the same as an id, for a client that has sent ` + "`producer_id`" + ` with IDENTIFY: name and number together are the id. Not allowed together with ` + "`##id`" + ` |
 | ` + "`##ttl_ms`" + ` | a number above 0 | a consumer that has not received the message after this many milliseconds does not receive it |
 | ` + "`##trace_id`" + ` | a decimal in a string | the answer has the position of the message |
 | ` + "`##only_channel`" + ` | a channel | no other channel receives the message. Once there are users, this requires the right to administer the topic |
 | ` + "`##epoch`" + ` | refused | the broker gives it to consumers of ` + "`SUB_ORDERED`" + `: a fencing token, which never falls for one partition |
 
-` + "`\"producer_id\": \"NAME\"`" + ` in IDENTIFY, 1 to 32 bytes, names the client for ` + "`##seq`" + `; with ` + "`feature_negotiation`" + ` the answer also has it. The name belongs to one life of a process:
+` + "`\"producer_id\": \"NAME\"`" + ` in IDENTIFY, 1 to 32 bytes, names the client for ` + "`##seq`" + `; with ` + "`feature_negotiation`" + ` the answer also has it. Each run of a process needs a new name:
 [pipelines](../guide/messages.md#pipelines). A refusal of ` + "`##seq`" + ` in ` + "`PUB_EXT`" + ` leaves the connection open.
 
-A consumer that sends ` + "`\"extend_support\": true`" + ` with IDENTIFY finds the header in each message, behind the id: one byte with its kind (0: none; 4: JSON), then, for JSON,
+A consumer that sends ` + "`\"extend_support\": true`" + ` with IDENTIFY receives the header in each message, after the id: one byte with its kind (0: none; 4: JSON), then, for JSON,
 its length (2 bytes) and the header. Others receive the body alone. ` + "`desired_tag` and `ext_filter`" + ` of the fork name the filter that the
 channel must have: [headers and filters](../guide/headers-and-filters.md).
 

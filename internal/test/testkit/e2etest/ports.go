@@ -14,7 +14,7 @@ import (
 const portsPerBroker = 100
 
 // portRange is where ports are taken from: LOCKSTEP_PORTS=FROM-TO, so that tests which do not reserve their ports, such as
-// those of internal/test/verify/console, run beside these.
+// those of internal/test/verify/console, run alongside these.
 func portRange(t *testing.T) (from, to int) {
 	t.Helper()
 	from, to = 20000, 31000 // below the ephemeral ports of Linux

@@ -40,7 +40,7 @@ type spoils struct {
 	Held    int64 // that are open now
 }
 
-// attacker is a flood that goes on in a process of its own.
+// attacker is a flood that continues in a process of its own.
 type attacker struct {
 	t     testing.TB
 	cmd   *exec.Cmd

@@ -379,7 +379,7 @@ func closedWithin(conn net.Conn, d time.Duration) bool {
 // that is prepared does not listen yet, so that its ports look free to the next one.
 var portsTaken sync.Map
 
-// freePorts returns the first of ten free ports in a row, which no other test gets meanwhile.
+// freePorts returns the first of ten free ports in a row, which no other test gets in the meantime.
 func freePorts(t testing.TB) int {
 	t.Helper()
 	for range 200 {

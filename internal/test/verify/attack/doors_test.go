@@ -296,7 +296,7 @@ func TestLookupdAddresses(t *testing.T) {
 	lookupd := falseLookupd(t, web.Listener.Addr().(*net.TCPAddr).Port)
 	require.Equal(t, 200, b.ask(bootstrap, "PUT", "/config/nsqlookupd_tcp_addresses", fmt.Sprintf("[%q]", lookupd.address)).status)
 	b.until("the broker has registered", func() bool { return lookupd.identified.Load() > 0 })
-	for i := 0; asked.Load() == 0 && i < 100; i++ { // the broker reads the daemon's answer meanwhile
+	for i := 0; asked.Load() == 0 && i < 100; i++ { // the broker reads the daemon's answer in the meantime
 		b.create(fmt.Sprint("early-", i))
 	}
 	before := asked.Load()

@@ -94,7 +94,7 @@ func sources(n int) (all []string) {
 }
 
 // TestFloods: connections that say nothing, garbage, or the half of something, at every port,
-// with and without TLS. Other clients go on, a probe is answered, memory and files stay within
+// with and without TLS. Other clients continue, a probe is answered, memory and files stay within
 // bounds; afterwards the broker is ready and stops in time, also under attack.
 func TestFloods(t *testing.T) {
 	var table []string

@@ -199,7 +199,7 @@ func (i *impostor) call(method string, request []byte) ([]byte, error) {
 
 // TestOneCertificateIsOneBroker is finding 2, at the port of the brokers: a client's
 // certificate, that of another server, and that of another broker do not make a broker of
-// their owner; the broker that it claims to be goes on.
+// their owner; the broker that it claims to be continues.
 func TestOneCertificateIsOneBroker(t *testing.T) {
 	t.Parallel()
 	n1, n2, ca := pair(t)
@@ -289,7 +289,7 @@ func TestABrokersHugeRequest(t *testing.T) {
 }
 
 // TestAPortScan: connections to each port with the first words of many protocols. The broker
-// answers or closes, takes nothing of it, and goes on.
+// answers or closes, takes nothing of it, and continues.
 func TestAPortScan(t *testing.T) {
 	for _, tls := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%t", tls), func(t *testing.T) {

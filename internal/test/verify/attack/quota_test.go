@@ -150,7 +150,7 @@ func TestACompressedBomb(t *testing.T) {
 func (b *broker) disk() (size int64) {
 	_ = filepath.WalkDir(b.dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
-			if info, err := d.Info(); err == nil { // it may be gone meanwhile
+			if info, err := d.Info(); err == nil { // it may be gone in the meantime
 				size += info.Size()
 			}
 		}

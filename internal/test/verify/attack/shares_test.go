@@ -248,7 +248,7 @@ func (b *broker) trickle(token string, n int) (all []net.Conn, stop func()) {
 	return all, func() { close(end); <-ended }
 }
 
-// TestLoginsAfterARestart: 200 clients log in at the same moment, as soon as a broker listens after its start, beside
+// TestLoginsAfterARestart: 200 clients log in at the same moment, as soon as a broker listens after its start, alongside
 // strangers of the same address who try bad tokens. None is refused.
 func TestLoginsAfterARestart(t *testing.T) {
 	address, _ := service(t)

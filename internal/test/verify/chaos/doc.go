@@ -10,7 +10,7 @@
 // over. Then every put must be answered, every channel drain, the replicas be
 // equal and internal/test/verify/e2e/history find no fault.
 //
-// While faults go on, two judges look on. The vigil (vigil.go): if a minimum of in-sync members
+// While faults continue, two judges look on. The vigil (vigil.go): if a minimum of in-sync members
 // of each partition is well, and these reach each other and the metadata, puts are committed and
 // answered within the times table of coordinator/replica/DESIGN.md and a second; and a leader that has
 // served and is well delivers what is committed as long as the metadata names it. The operator

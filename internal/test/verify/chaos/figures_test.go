@@ -194,7 +194,7 @@ func (f *figures) flaps() (left, slowest time.Duration) {
 	return left, slowest
 }
 
-// bothFollowersDie: a consumer reads a backlog while both followers die with puts under way and etcd
+// bothFollowersDie: a consumer reads a backlog while both followers die with puts in progress and etcd
 // lives. It notes for how long the consumer had to wait for a message at most.
 func (f *figures) bothFollowersDie(t *testing.T) {
 	c := newFigures(t, "sync", true)

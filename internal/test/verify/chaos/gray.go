@@ -18,7 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/skew"
 )
 
-// Gray failures leave a broker half alive. Each of these faults goes on and off by itself until it
+// Gray failures leave a broker half alive. Each of these faults starts and ends by itself until it
 // is healed; the draw of the round decides on its victim and its rhythm.
 
 // gray are the nemeses of half-alive brokers. Those of disks and clocks need what withDisks and
@@ -113,8 +113,8 @@ func (r *round) flappingLink(all bool) func() {
 	}
 }
 
-// stutter stops a broker's process and lets it go on again and again. The process may have been
-// killed meanwhile.
+// stutter stops a broker's process and lets it continue again and again. The process may have been
+// killed in the meantime.
 func (r *round) stutter(b *broker, stopped, runs time.Duration) func() {
 	end := r.harm(b)
 	if b.process == nil {
@@ -180,14 +180,14 @@ func (d *hangingDisk) hangs() bool {
 	}
 }
 
-// wait waits until the disk goes on.
+// wait waits until the disk continues.
 func (d *hangingDisk) wait() {
 	if d.over != nil {
 		<-d.over
 	}
 }
 
-// hang lets writes, or syncs alone, not return for a time. Where a hang of that disk is under way,
+// hang lets writes, or syncs alone, not return for a time. Where a hang of that disk is in progress,
 // nothing happens.
 func (c *cluster) hang(b *broker, writes bool, lasts time.Duration) {
 	d := b.disk
@@ -222,7 +222,7 @@ func (r *round) diskBroker() *broker {
 }
 
 // diskHangs lets a disk hang for 0.5 to 30 s, again and again, until healed. A disk that hangs then
-// goes on when the time of that hang is over.
+// continues when the time of that hang is over.
 func (r *round) diskHangs() func() {
 	b, writes := r.diskBroker(), r.IntN(2) == 0
 	longest := min(r.hangsAtMost, 500*time.Millisecond<<r.IntN(7))
@@ -234,10 +234,10 @@ func (r *round) diskHangs() func() {
 }
 
 // diskHangsAtMinimum leads to a rollback: one follower is cut off from the other brokers and has
-// left the in-sync set, which is at its minimum then, and the disk of the other one hangs for
+// left the in-sync set, which is at its minimum then, and the disk of the other hangs for
 // longer than a put may take, while its process answers (RB-2). The one that is cut off still
 // reaches etcd, or the metadata could have no majority. The preferred replica has to lead, or the
-// leadership would move meanwhile. Writes hang, too: with the durability "replicated" a follower
+// leadership would move in the meantime. Writes hang, too: with the durability "replicated" a follower
 // acknowledges without a sync. It is no rollback if the broker whose disk hangs leads another
 // partition: then the broker gives its registration up (EL-8) before the put is overdue.
 func (r *round) diskHangsAtMinimum() func() {

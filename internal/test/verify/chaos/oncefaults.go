@@ -104,7 +104,7 @@ func oncePlan(random *rand.Rand, faults int) (pairs []pair) {
 }
 
 // RunOnce lets producers of all surfaces publish through so many faults. Each message is stored once: as the log of its
-// topic has it, and as a channel delivers it. Workers consume by receipts meanwhile.
+// topic has it, and as a channel delivers it. Workers consume by receipts in the meantime.
 func RunOnce(t *testing.T, seed uint64, faults int) {
 	Inside(t)
 	random := rand.New(rand.NewPCG(seed, 1))

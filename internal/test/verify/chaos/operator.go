@@ -27,7 +27,7 @@ const (
 	effectLimit = 2 * time.Second
 )
 
-// operator gives commands to brokers while faults go on, and looks at their answers: either a
+// operator gives commands to brokers while faults continue, and looks at their answers: either a
 // command succeeds and its effect is there, or the answer says why not. A broker that the harness
 // has hurt need not answer.
 type operator struct {
@@ -189,7 +189,7 @@ func (o *operator) give(ctx context.Context) {
 	took := time.Since(began)
 	since, well := o.health.well(b.name)
 	if well = well && since.Before(began); !well || ctx.Err() != nil {
-		o.forget() // the broker was hurt meanwhile: it owes no answer
+		o.forget() // the broker was hurt in the meantime: it owes no answer
 		return
 	}
 	o.mu.Lock()
@@ -215,7 +215,7 @@ func (o *operator) give(ctx context.Context) {
 	o.forget()
 }
 
-// forget goes on with another topic: a command without success may be in doubt.
+// forget continues with another topic: a command without success may be in doubt.
 func (o *operator) forget() { o.topic = ""; o.n++ }
 
 func (o *operator) post(b *broker, c command) (status int, text string, err error) {

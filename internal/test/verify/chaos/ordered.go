@@ -23,7 +23,7 @@ const (
 
 // ordered watches an ordered channel: in each partition, what it delivers never
 // steps back behind a finish and leaves nothing out. A deposed leader may deliver
-// beside its successor: the fencing token of such a message is outdated. The message
+// alongside its successor: the fencing token of such a message is outdated. The message
 // is counted, and not answered.
 type ordered struct {
 	mu         sync.Mutex

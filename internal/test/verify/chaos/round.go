@@ -153,7 +153,7 @@ func (p pair) suffer(r *round) {
 	}
 }
 
-// watches ends the checks that go on during faults. In a void round the machine was too slow for
+// watches ends the checks that continue during faults. In a void round the machine was too slow for
 // their times.
 func (o *Outcome) watches(t *testing.T, v *vigil, op *operator) {
 	late, silent := v.stop(), op.stop()

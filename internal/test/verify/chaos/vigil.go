@@ -31,7 +31,7 @@ const (
 	viewAge = time.Second
 )
 
-// vigil checks, while faults go on, what the cluster must do all the same:
+// vigil checks, while faults continue, what the cluster must still do:
 //
 //   - If a minimum of in-sync members of each partition is well, and these reach each other and
 //     the metadata, each partition commits puts, and puts at these brokers are answered OK,
@@ -488,7 +488,7 @@ func (v *vigil) deliveriesGoOn(now time.Time) {
 				continue
 			}
 			from := later(m.at, later(l.well, l.served))
-			// Messages under way to clients of a broker that is hurt come later. Those that were
+			// Messages in progress to clients of a broker that is hurt come later. Those that were
 			// committed after the mark do not.
 			none := w.end > m.end && now.Sub(later(from, m.got)) > servesWithin
 			if none || now.Sub(from) > silentClients+servesWithin {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestChaosWipedWhileAnotherIsStopped: a broker whose disk was wiped joins etcd
-// anew while another one is stopped. That one wakes up with a list of members
+// again while another one is stopped. That one wakes up with a list of members
 // that still has the old member at this address: no member may take its identity.
 func TestChaosWipedWhileAnotherIsStopped(t *testing.T) {
 	Inside(t)
@@ -22,7 +22,7 @@ func TestChaosWipedWhileAnotherIsStopped(t *testing.T) {
 	c.start(victim)
 	_, ok := within(20*time.Second, func() bool { return victim.logged("joining as a new member") })
 	require.True(t, ok, "%s does not join; see %s", victim.name, victim.log)
-	pause(time.Second) // it starts meanwhile
+	pause(time.Second) // it starts in the meantime
 	c.resume(first)
 	took, ok := within(readyLimit, func() bool {
 		c.revive(victim)

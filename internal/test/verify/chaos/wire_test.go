@@ -17,7 +17,7 @@ import (
 
 // wire relays the frames of one broker to another one through the test. The test can hold
 // back the replicas' messages, in their order, for any time. All other frames pass, so that
-// neither broker judges the other one silent.
+// neither broker judges the other silent.
 type wire struct {
 	to       *broker
 	listener net.Listener

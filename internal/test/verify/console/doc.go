@@ -1,6 +1,6 @@
 // Package console has the test of the web console (internal/frontend/webui) in a browser: Chromium, driven by
 // walk/walk.mjs with playwright-core, visits every page and presses every action of three real brokers,
-// some of which are killed meanwhile. axe-core judges every page, light, dark and as wide as a phone.
+// some of which are killed in the meantime. axe-core judges every page, light, dark and as wide as a phone.
 //
 // It holds no test of the API of the console (internal/frontend/console) and none of the files (internal/frontend/webui).
 //

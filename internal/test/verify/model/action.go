@@ -19,7 +19,7 @@ const (
 	doSync     kind = iota + 1
 	doWatch         // the watch delivers the next change
 	doDeliver       // a: from, b: place in the queue
-	doDouble        // a: from; the message stays under way
+	doDouble        // a: from; the message stays in progress
 	doLose          // a: from, b: place
 	doTick          //
 	doPut           // a: request

@@ -10,7 +10,7 @@ import (
 
 // etcd is one state of the metadata store: the partition's key, the brokers'
 // registrations, the changes that each broker's watch has still to deliver, and
-// transactions under way. It is never changed in place.
+// transactions in progress. It is never changed in place.
 type etcd struct {
 	state uint32 // of the key
 	live  [maxReplicas]ident.Incarnation
@@ -27,7 +27,7 @@ type change struct {
 	state uint32
 }
 
-// transaction is a compare-and-swap under way.
+// transaction is a compare-and-swap in progress.
 type transaction struct {
 	from    int
 	inc     ident.Incarnation // of the process that sent it

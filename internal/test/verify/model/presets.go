@@ -17,7 +17,7 @@ func Short() []Config {
 	}
 }
 
-// Long is explored now and then: more faults together, each configuration up to
+// Long is explored occasionally: more faults together, each configuration up to
 // limit states.
 func Long(limit int) []Config {
 	all := append(Short(), []Config{

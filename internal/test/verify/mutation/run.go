@@ -44,7 +44,7 @@ type test struct {
 }
 
 const (
-	// hang is how long a test may take, beside ten times what it took without a mutant.
+	// hang is how long a test may take, alongside ten times what it took without a mutant.
 	hang = 20 * time.Second
 	// most is how many tests judge a mutant.
 	most = 60

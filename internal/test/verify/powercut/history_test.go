@@ -100,7 +100,7 @@ func (w *world) hurt(n int) {
 	}
 }
 
-// blackout takes the power from all, and the history goes on from what is left.
+// blackout takes the power from all, and the history continues from what is left.
 func (w *world) blackout() {
 	for n := range nodes {
 		if w.procs[n] != nil {

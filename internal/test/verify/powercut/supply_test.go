@@ -43,7 +43,7 @@ func (s *supply) cutLocked(at string) {
 	s.cuts = append(s.cuts, c)
 }
 
-// learn changes what is known; now and then the power fails right after it.
+// learn changes what is known; occasionally the power fails right after it.
 func (s *supply) learn(what string, change func(*known)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

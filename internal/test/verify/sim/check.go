@@ -76,7 +76,7 @@ func (c *checker) committed(h *host) {
 	if l.lost && h.state.Role == replica.Leader && h.state.Epoch > l.old {
 		c.begun(h)
 	}
-	if l.lost { // which history goes on is decided when its first leader serves
+	if l.lost { // which history continues is decided when its first leader serves
 		return
 	}
 	if to.Offset <= h.seen.Offset {

@@ -58,7 +58,7 @@ func (c *consumer) attach(h *host) bool {
 	ch, ok := h.queue.Channel(channel)
 	if !ok {
 		ended, cancel := context.WithCancel(context.Background())
-		cancel() // the caller does not wait: the change is replicated all the same
+		cancel() // the caller does not wait: the change is replicated nonetheless
 		_, _ = h.queue.CreateChannel(ended, channel, nsqd.ChannelOptions{Origin: nsqd.FromEarliest, Ordered: c.w.scenario.ordered})
 		return false
 	}
@@ -89,7 +89,7 @@ func (c *consumer) pull() {
 			case chance >= 94: // retention will come to it first
 				delay *= 12
 			}
-			fate = func() { // timed out meanwhile: no matter
+			fate = func() { // timed out in the meantime: no matter
 				delete(out, d.Number)
 				_ = ch.Requeue(sub, nsqd.ReceiptOf(&d), delay)
 			}
@@ -108,7 +108,7 @@ func (h *host) finish(ch *nsqd.Channel, sub *nsqd.Subscriber, d api.Delivery) {
 	n := len(h.finishes)
 	h.n.w.check.finishing(h, d)
 	if ch.Finish(sub, nsqd.ReceiptOf(&d)) != nil && len(h.finishes) == n {
-		h.finishes = h.finishes[:n-1] // timed out meanwhile
+		h.finishes = h.finishes[:n-1] // timed out in the meantime
 	}
 	h.changing = false
 }

@@ -40,7 +40,7 @@ func (s *store) whole() bool {
 	return !s.durable.flipped || !slices.ContainsFunc(s.durable.batches, damaged)
 }
 
-// stays reports whether the move under way, if any, leaves a replica where it is:
+// stays reports whether the move in progress, if any, leaves a replica where it is:
 // the others' copies are as good as gone, because they are dropped before they are read.
 func stays(key metadata.PartitionState, n ident.Node) bool {
 	return len(key.Target) == 0 || slices.Contains(key.Target, n)
@@ -102,7 +102,7 @@ func (h *host) repair(at ident.Offset) {
 	w, img := h.n.w, &h.store.volatile
 	i := img.index(at)
 	if i == len(img.batches) || img.batches[i].At.Offset != at {
-		h.release(at) // cut or trimmed meanwhile
+		h.release(at) // cut or trimmed in the meantime
 		return
 	}
 	if peer := h.peer(); peer != nil {

@@ -204,7 +204,7 @@ func notifySynced(subs []submission, err error) {
 }
 
 // crash forgets unsynced writes, except for a random prefix that reached the platter
-// all the same.
+// nonetheless.
 func (d *disk) crash() {
 	w := d.n.w
 	open := append(d.syncing, d.queued...)

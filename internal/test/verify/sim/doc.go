@@ -12,10 +12,10 @@
 //
 // The stand-ins for the daemon's own code keep to its order: events wait for a pass of
 // the core loop, which steps all machines before it submits, sends and proposes, and
-// publishes and answers later, while channels and timers go on; a watch is applied whole
+// publishes and answers later, while channels and timers continue; a watch is applied whole
 // before any machine receives it, and shows late what a broker knows already; a
 // transaction compares what its broker knows when it is sent; a replica that was moved
-// away is mute until it is dropped, and goes on if it is moved back; a leader that
+// away is mute until it is dropped, and continues if it is moved back; a leader that
 // reaches the metadata alone says so and is replaced.
 //
 // It does not simulate files (nsqd/store has its own crash tests), the wire
@@ -44,13 +44,13 @@
 // clock of its leader says so: with clocks that differ by an hour it may come an hour late, and the
 // healed clocks agree on a time that none of them has passed.
 //
-// A healed network still loses a message now and then, but repeats it within
+// A healed network still loses a message occasionally, but repeats it within
 // T_lag: there and back is within the write deadline, so every put commits.
 //
 // # What is checked
 //
 //  1. A put answered Committed or Duplicate is in the committed log, once, at
-//     the sequence of the answer; it stays there for ever.
+//     the sequence of the answer; it stays there forever.
 //  2. A committed offset holds the same bytes on every node at every time.
 //  3. A put whose every attempt was refused or rolled back is nowhere: neither
 //     in a log at the end nor ever delivered.
@@ -70,12 +70,12 @@
 //     is repaired, a new put commits, every message is delivered and finished,
 //     and all replicas hold the same bytes and the same channels.
 //  12. Whenever an in-sync set holds every delta of its leader's channels, and no delta
-//     is under way, their states are equal.
+//     is in progress, their states are equal.
 //  13. The history of all clients passes internal/test/verify/e2e/history, the judge of the tests
 //     with real processes, which has to flag 19 corrupted histories.
 //  14. No message is delivered before it is due by the latest of the clocks, and at the end a
 //     consumer has tried to finish each one that its channel is done with.
-//  15. While faults go on: if a minimum of members is well, and these reach each other and
+//  15. While faults continue: if a minimum of members is well, and these reach each other and
 //     the metadata, puts are served within the times of coordinator/replica/DESIGN.md and one T_isr, which
 //     stands for a second. A leader that has served delivers as long as the metadata
 //     names it. A machine stops only because of its disk. A delivery is in flight for no longer

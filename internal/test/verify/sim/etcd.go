@@ -214,7 +214,7 @@ func (e *etcd) deliver(n *node, boot int) {
 }
 
 // compact forgets how the current state came about: a watch that lags behind
-// cannot go on.
+// cannot continue.
 func (e *etcd) compact() {
 	e.compacted, e.changes = e.revision, nil
 	e.w.cover[StateCompaction]++

@@ -3,7 +3,7 @@ package sim
 // Gray failures leave a broker half alive: its links break and come back, its disk
 // answers late, its process stands still, its clock is far off. A gray seed plans
 // nothing else: one broker at a time is ill, for longer than the cluster may take to do
-// without it, so that its other brokers must serve meanwhile (liveness.go).
+// without it, so that its other brokers must serve in the meantime (liveness.go).
 
 // gray is how a broker is ill.
 type gray int

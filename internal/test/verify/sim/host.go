@@ -142,7 +142,7 @@ func (h *host) submit() {
 	h.n.w.check.committed(h)
 }
 
-// passedBy counts logs that begin afresh although they hold something.
+// passedBy counts logs that begin again although they hold something.
 func (h *host) passedBy(ws []queue.Write) {
 	if slices.ContainsFunc(ws, func(w queue.Write) bool { return w.Kind == queue.WriteRestart }) && len(h.store.volatile.batches) > 0 {
 		h.n.w.cover[StatePassed]++

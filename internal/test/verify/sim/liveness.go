@@ -25,18 +25,18 @@ type memberSince struct {
 	since micros
 }
 
-// lively checks, while faults go on, what the cluster must do all the same:
+// lively checks, while faults continue, what the cluster must still do:
 //
 //   - If a minimum of members is well, and these reach each other and the metadata, a
 //     leader takes puts and commits them within servesWithin. Faults of others and
 //     faults before do not count.
-//   - A leader that has served goes on delivering as long as the metadata names it and
+//   - A leader that has served continues delivering as long as the metadata names it and
 //     it reaches the metadata.
 //   - A machine stops only because of its disk.
 //   - A delivery that its consumer does not answer is in flight for no longer than twice its timeout,
 //     by the right clock, whatever the broker's clock says. Twice, because a clock that is set back
 //     by less than a timeout cannot be told from a delivery that has just begun. If the broker stood still
-//     it is counted from then on: what the clock was set back by meanwhile is less by the time it stood.
+//     it is counted from then on: what the clock was set back by in the meantime is less by the time it stood.
 type lively struct {
 	w     *world
 	nodes []micros   // since when each broker is well

@@ -29,7 +29,7 @@ func (n *node) wake() {
 
 // pass is one of the core loop, in the daemon's order: all machines are stepped,
 // then all writes are submitted, then messages, reads and proposals leave; later,
-// while channels and timers go on as it was before, views are published and answers
+// while channels and timers continue as it was before, views are published and answers
 // given.
 func (n *node) pass() {
 	letters := n.letters

@@ -211,7 +211,7 @@ type forgotten struct {
 	history.Delivery
 }
 
-// remember is for a second recovery, which may go on with a history that the first one gave
+// remember is for a second recovery, which may continue with a history that the first one gave
 // up. A message of it that was delivered then need not come again: its finish may be in the log.
 func (l *ledger) remember(img *image, from ident.Sequence) {
 	for _, b := range img.batches[img.index(l.from.Offset):] {

@@ -80,7 +80,7 @@ func (m *more) plan(w *world) {
 	}
 }
 
-// beAway takes a replica away, and lets retention go on everywhere until it is back
+// beAway takes a replica away, and lets retention continue everywhere until it is back
 // and copies.
 func (w *world) beAway(a absence) {
 	n := w.victim(a.fault)

@@ -21,7 +21,7 @@ type node struct {
 	boot   int // raised at each start; events scheduled for an older process are void
 	paused bool
 	wokeAt micros   // when it went on last
-	inbox  []func() // what happens to a stopped process happens when it goes on
+	inbox  []func() // what happens to a stopped process happens when it continues
 
 	letters []letter // for the core loop
 	passing bool     // it is at work, or about to be
@@ -99,7 +99,7 @@ const hourNS = 3_600_000_000_000
 const epochNS = 1_700_000_000_000_000_000
 
 // post lets something happen to the process with that boot number: now, when
-// it goes on, or never.
+// it continues, or never.
 func (n *node) post(boot int, do func()) {
 	switch {
 	case !n.up || n.boot != boot:
@@ -148,7 +148,7 @@ func (n *node) crash() {
 	n.disk.crash()
 }
 
-// resume lets a stopped process go on: everything that waited happens at once.
+// resume lets a stopped process continue: everything that waited happens at once.
 func (n *node) resume() {
 	if !n.paused {
 		return

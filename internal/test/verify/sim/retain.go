@@ -104,7 +104,7 @@ func (h *host) relocated(from ident.Offset, crc uint32) {
 		}
 		h.n.w.cover[StateRelocation]++
 		ended, cancel := context.WithCancel(context.Background())
-		cancel() // the caller does not wait: the change is replicated all the same
+		cancel() // the caller does not wait: the change is replicated nonetheless
 		h.next = func() { _ = h.queue.Relocate(ended, b.At.Offset, seqs, true) }
 		_ = h.queue.Relocate(ended, b.At.Offset, seqs, false) // not the leader any more: no channel uses the batch
 		h.next = nil

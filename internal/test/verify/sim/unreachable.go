@@ -55,7 +55,7 @@ func (n *node) reaches(name ident.Node) bool {
 	return i == n.index || n.peers[i].up
 }
 
-// judgeLeaders judges anew the leaders that publish unreachable brokers.
+// judgeLeaders judges again the leaders that publish unreachable brokers.
 func (n *node) judgeLeaders() {
 	for i := range n.live {
 		if len(n.live[i].unreachable) > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// register revokes what this node had registered and registers anew; a request
+// register revokes what this node had registered and registers again; a request
 // that gets no answer is made again.
 func (n *node) register() {
 	if n.registering {
@@ -54,7 +54,7 @@ func (n *node) registered(inc ident.Incarnation, now []change, rev int64) {
 }
 
 // unregistered: the registration is gone. The machines are notified before the node
-// registers anew. Changes of the old registration may still come from the watch later.
+// registers again. Changes of the old registration may still come from the watch later.
 func (n *node) unregistered() {
 	if n.incarnation == 0 {
 		return
@@ -188,7 +188,7 @@ func (n *node) isAway(s metadata.PartitionState) bool {
 
 // moveAway drops a replica whose partition's key, read linearizably after the
 // machine has ceased to acknowledge, names this node no more. If it was moved back
-// meanwhile the machine goes on.
+// in the meantime the machine continues.
 func (n *node) moveAway(p int) {
 	h := n.hosts[p]
 	if h == nil {

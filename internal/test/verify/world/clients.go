@@ -124,7 +124,7 @@ func (p *producer) put(t *topic) {
 	}
 }
 
-// attempt sends a put once. An attempt that is under way at the end of the history is in doubt.
+// attempt sends a put once. An attempt that is in progress at the end of the history is in doubt.
 func (p *producer) attempt(t *topic, put *judge.Put, headers map[string]any) (a judge.Attempt) {
 	a = judge.Attempt{Sent: p.w.now(), Answer: judge.InDoubt, Answered: 1 << 62}
 	p.w.lock(func() { put.Attempts = append(put.Attempts, a) })

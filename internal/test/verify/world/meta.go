@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// store is the metadata as one process sees it: requests take time, fail while it is cut off, and lose their answer now and then.
+// store is the metadata as one process sees it: requests take time, fail while it is cut off, and lose their answer occasionally.
 // The store owns the session below it. A lease lives as long as its process reaches the metadata, and the session's TTL longer.
 type store struct {
 	session *metadatatest.Memory

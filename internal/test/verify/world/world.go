@@ -182,7 +182,7 @@ func (c clock) Fire(e *logrus.Entry) error {
 	return nil
 }
 
-// live is the order of a run: the cluster, its topics, clients beside faults, peace.
+// live is the order of a run: the cluster, its topics, clients alongside faults, peace.
 func (w *World) live(plan []fault, leaveOut map[int]bool) error {
 	errs := make(chan error, len(w.machines))
 	for _, m := range w.machines {

@@ -198,7 +198,7 @@ func TestAlertOfANetwork(t *testing.T) {
 	w.Only("LockstepNetworkCorrupts")
 	f.Shown("network_corrupts: bytes change on the way to n3")
 	require.Contains(t, c.Logged("n3"), "corrupt frame")
-	// While it goes on, n3's connections end again and again, and its partition may be without a leader
+	// While it continues, n3's connections end again and again, and its partition may be without a leader
 	// when nsqctl asks. The alarm stays for an hour.
 	e2etest.Nft(t, "flush ruleset\n")
 	c.Whole(e2etest.Topic)

@@ -87,7 +87,7 @@ func TestAlertOfTheMetadata(t *testing.T) {
 		require.ErrorContains(t, fill(800), "database space exceeded")
 	})
 	b := c.Brokers[0]
-	// The broker returns free pages, and etcd takes writes again for a while: the program goes on.
+	// The broker returns free pages, and etcd takes writes again for a while: the program continues.
 	more := func() { _ = fill(100) }
 	c.Until("the page to say that etcd is full", func() bool {
 		more()

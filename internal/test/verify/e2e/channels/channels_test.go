@@ -25,7 +25,7 @@ type ordered struct {
 	mu      sync.Mutex
 	done    int64 // highest sequence finished; -1 = none
 	seen    map[int64]bool
-	again   int // deliveries of the message whose finish was under way
+	again   int // deliveries of the message whose finish was in progress
 	faults  []string
 	holding time.Duration // how long a message is worked on
 }

@@ -36,7 +36,7 @@ func TestDamagedDisks(t *testing.T) {
 
 	s := c.Consume(e2etest.Topic, e2etest.Channel)
 	s.WaitDistinct(len(old))
-	// The leadership may go back to the preferred broker meanwhile.
+	// The leadership may go back to the preferred broker in the meantime.
 	limits := history.Limits{Redelivered: e2etest.AnyNumber}
 	require.Empty(t, history.Check(history.History{Puts: puts, Deliveries: s.All()}, limits).Faults)
 	first := c.Leader(e2etest.Topic)

@@ -115,7 +115,7 @@ func TestLateCopiesAreRecognised(t *testing.T) {
 
 	for _, second := range []int{10, 30, 70} {
 		topic := fmt.Sprint("continued-", second)
-		p, through := newLateProxy(t, c.Brokers[0].HTTP, http.StatusBadRequest) // it gives up, and the put is under way
+		p, through := newLateProxy(t, c.Brokers[0].HTTP, http.StatusBadRequest) // it gives up, and the put is in progress
 		out, err := imported(through, topic, 30)
 		require.Error(t, err, out)
 		require.Equal(t, 1, p.seen)

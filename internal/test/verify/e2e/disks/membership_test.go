@@ -27,7 +27,7 @@ func TestOldCopyAtAColdStart(t *testing.T) {
 			b, err := c.Broker("n1")
 			require.NoError(t, err)
 			copied := b.DataDir + ".copy"
-			c.Until("a copy", func() bool { // a file that the broker removes meanwhile fails cp
+			c.Until("a copy", func() bool { // a file that the broker removes in the meantime fails cp
 				require.NoError(t, os.RemoveAll(copied))
 				return exec.Command("cp", "-a", b.DataDir, copied).Run() == nil
 			})
@@ -62,7 +62,7 @@ func TestOldCopyAtAColdStart(t *testing.T) {
 
 // TestCopiedConfigurationHurtsNobody: a second broker starts under the name of one
 // that runs, with its configuration and an empty data path. It is refused; the one
-// that runs goes on.
+// that runs continues.
 func TestCopiedConfigurationHurtsNobody(t *testing.T) {
 	t.Parallel()
 	e2etest.Processes(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTwoOfThreeDisksDestroyed: the broker that is left holds everything, and the
-// metadata with it. Its member of etcd goes on alone on the operator's word, the
+// metadata with it. Its member of etcd continues alone on the operator's word, the
 // others join with empty disks, and nothing is lost (P1).
 func TestTwoOfThreeDisksDestroyed(t *testing.T) {
 	t.Parallel()

@@ -202,7 +202,7 @@ func TestGuideSurvivor(t *testing.T) {
 // npmLimit bounds an installation. Without a network npm tries for many minutes.
 const npmLimit = 5 * time.Minute
 
-// npm installs a package of Node beside the programs.
+// npm installs a package of Node next to the programs.
 func (r *reader) npm(module string) {
 	r.T.Helper()
 	in, cancel := context.WithTimeout(r.T.Context(), npmLimit)

@@ -12,7 +12,7 @@
 //     refused or rolled back (P3: refused, rolled back).
 //  3. A body is stored at most once for each attempt that was acknowledged or
 //     in doubt (duplicate).
-//  4. A message id names one body for ever (P2: rewritten).
+//  4. A message id names one body forever (P2: rewritten).
 //  5. The sequences of a partition are delivered without holes from 0 (P2:
 //     hole): nothing committed is passed over.
 //  6. Within a partition, the puts of one producer that waited for each answer
@@ -31,7 +31,7 @@ type Answer int
 
 // Answers to an attempt.
 const (
-	OK         Answer = iota + 1 // stored for ever
+	OK         Answer = iota + 1 // stored forever
 	Refused                      // definite: nothing was stored
 	RolledBack                   // definite: it was written, and rolled back
 	InDoubt                      // the connection broke, or the broker said so

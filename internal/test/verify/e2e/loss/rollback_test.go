@@ -14,7 +14,7 @@ import (
 )
 
 // TestKillAllUnderLoad: followers die first, the leader a moment later, with puts
-// that only it has written. The followers come back alone and go on without
+// that only it has written. The followers come back alone and continue without
 // those; the old leader has to give them up (P1 to P3).
 func TestKillAllUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -89,7 +89,7 @@ func TestRolledBackIsFinal(t *testing.T) {
 const rollbackTime = 6 * time.Second
 
 // hangingFollowers puts to a topic with three of five brokers and stops the two
-// that follow; wake lets them go on. The peer timeout and the session are longer than the stop: a leader
+// that follow; wake lets them continue. The peer timeout and the session are longer than the stop: a leader
 // rolls puts back only while its followers count as answering, and are registered (RB-2).
 func hangingFollowers(t *testing.T) (s *e2etest.Steady, leader string, wake func()) {
 	c := e2etest.Start(t, 5, "--peer-timeout=9s", "--session-ttl=20s")

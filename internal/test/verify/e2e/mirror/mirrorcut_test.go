@@ -173,7 +173,7 @@ func (s *supervisor) signal(sig syscall.Signal) {
 	_ = s.m.process.Process.Signal(sig)
 }
 
-// stop ends the mirror for good.
+// stop ends the mirror permanently.
 func (s *supervisor) stop() {
 	s.mu.Lock()
 	s.ended = true
@@ -191,7 +191,7 @@ func (m *mirrored) copiesEverything(since string) {
 }
 
 // TestMirrorOverACut: all packets between the mirror and both clusters are lost for 5 seconds, with LOCKSTEP_LONG for 5
-// minutes (LOCKSTEP_CUT: seconds), while producers go on. During that a leader of each cluster and the mirror
+// minutes (LOCKSTEP_CUT: seconds), while producers continue. During that a leader of each cluster and the mirror
 // are killed. Before, packets are lost in one direction alone. After the cut exactly the missing messages are
 // copied, and at most one put of each partition twice.
 func TestMirrorOverACut(t *testing.T) {

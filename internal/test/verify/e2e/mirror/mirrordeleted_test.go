@@ -88,9 +88,9 @@ func TestMirrorGoesOnBesideATopic(t *testing.T) {
 	require.Contains(t, out, "topic growing was ordered and plain is not")
 }
 
-// TestMirrorOfDeletedTopics: a mirror of two topics goes on when one of them is deleted and created again between
+// TestMirrorOfDeletedTopics: a mirror of two topics continues when one of them is deleted and created again between
 // two of its looks, at the source with more messages than before or at the target under load, and when one is
-// deleted at the source for good. Every message is there once, and the other topic is not held up.
+// deleted at the source permanently. Every message is there once, and the other topic is not held up.
 func TestMirrorOfDeletedTopics(t *testing.T) {
 	t.Parallel()
 	e2etest.Processes(t)

@@ -40,7 +40,7 @@ func (r *restorable) publish(prefix string, n int) {
 	}
 }
 
-// while does something to the files of the broker, which does not run meanwhile.
+// while does something to the files of the broker, which does not run in the meantime.
 func (r *restorable) while(what func()) {
 	r.T.Helper()
 	r.Crash("n1")
@@ -116,7 +116,7 @@ func steps(t *testing.T) (int, *rand.Rand) {
 }
 
 // TestMirrorThroughRestores: while a mirror runs, either side goes back to an old copy, as often as chance has it, and is published to
-// meanwhile; the mirror is killed, and loses its state. After each step the target has each message once that the source has,
+// in the meantime; the mirror is killed, and loses its state. After each step the target has each message once that the source has,
 // and each that it had. The channel delivers all of them.
 func TestMirrorThroughRestores(t *testing.T) {
 	t.Parallel()

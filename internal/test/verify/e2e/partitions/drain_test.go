@@ -124,7 +124,7 @@ func TestBrokerIsDrained(t *testing.T) {
 	for range drains {
 		caughtUp(s)
 		began := time.Now()
-		// As long as a drain: now and then all puts wait for 0.1 to 0.3 s, with or without one.
+		// As long as a drain: occasionally all puts wait for 0.1 to 0.3 s, with or without one.
 		e2etest.Pause(time.Duration(e2etest.Rounds(1, 16)) * time.Second)
 		calm = append(calm, since(began))
 		began = time.Now()

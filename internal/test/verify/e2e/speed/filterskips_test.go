@@ -94,7 +94,7 @@ func skip(c *e2etest.Cluster, w *skipped) (perSecond float64) {
 	_, err = consumer.Read(make([]byte, 1))
 	require.ErrorContains(c.T, err, "timeout", "a message is delivered")
 	_ = consumer.Close()
-	c.Until("the consumer gone", func() bool { return state().ClientCount == 0 }) // else it goes on after the next seek
+	c.Until("the consumer gone", func() bool { return state().ClientCount == 0 }) // else it continues after the next seek
 	return float64(before.Depth) / took.Seconds()
 }
 

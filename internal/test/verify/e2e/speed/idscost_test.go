@@ -49,7 +49,7 @@ func headedPut(name string) func(b []byte, topic, id, body string) []byte {
 // TestCostOfIDs measures puts a second of 64 producers that wait for each answer, in turns: without ids, with a
 // header, with an id in its place, and without ids to a topic that recognises content. LOCKSTEP_LONG makes it 40
 // rounds of 0.7 s each; the short form only sees that all puts are stored. The processor time of the brokers for
-// each put depends less on other work beside the test than the rate does.
+// each put depends less on other work alongside the test than the rate does.
 func TestCostOfIDs(t *testing.T) {
 	const producers = 64
 	c := e2etest.Start(t, 3)

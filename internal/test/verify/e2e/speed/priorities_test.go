@@ -19,7 +19,7 @@ import (
 
 // TestPrioritiesByTopics measures the recommendation of docs/adr/0013: a topic for each priority, and a
 // consumer that splits what it holds between them. While a backlog of low priority is consumed, messages of
-// high priority are handled long before it ends, and the backlog goes on. In one topic a message waits for
+// high priority are handled long before it ends, and the backlog continues. In one topic a message waits for
 // all that is before it.
 func TestPrioritiesByTopics(t *testing.T) {
 	c := e2etest.Start(t, 3)

@@ -304,7 +304,7 @@ func (b *background) kill(s syscall.Signal) error {
 	return nil
 }
 
-// load publishes the backlog of each topic, and goes on with a message every interval until the topic has all of
+// load publishes the backlog of each topic, and continues with a message every interval until the topic has all of
 // its messages: at the stock nsqds, and where the topic has moved to.
 func (m *migration) load(backlog int, interval time.Duration) {
 	m.t.Helper()
@@ -440,7 +440,7 @@ func TestMigrateRefuses(t *testing.T) {
 	in, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	clear := exec.CommandContext(in, e2etest.Built.Path("nsqctl"), append([]string{"migrate", "run", "--from-nsqd-http-address=" + n.HTTP, "--unread", "--poll=200ms"}, c.Addresses()...)...)
-	said, _ := clear.CombinedOutput() // it goes on until it is killed
+	said, _ := clear.CombinedOutput() // it continues until it is killed
 	require.Contains(t, string(said), "unread/lockstep-migrate", "the reason why nothing moves")
 	out, problems, err = c.Ctl("migrate", "run", "--from-nsqd-http-address="+n.HTTP, "--from-tls-root-ca-file="+ca.File("ca.pem"), "--unread", "--until-drained", "--poll=200ms")
 	require.NoError(t, err, problems)

@@ -50,7 +50,7 @@ func TestFirstMomentsOfABroker(t *testing.T) {
 	require.Equal(t, starts*len(firstClients), len(moments.waits))
 }
 
-// TestRestartServesWithinASecond: a killed broker of a running cluster, which takes puts meanwhile, answers clients within a second of
+// TestRestartServesWithinASecond: a killed broker of a running cluster, which takes puts in the meantime, answers clients within a second of
 // its new start.
 func TestRestartServesWithinASecond(t *testing.T) {
 	c := e2etest.Start(t, 3)

@@ -13,7 +13,7 @@ import (
 
 // TestOtherReplicationFactors: with two replicas an OK means both, so that puts
 // wait while one is dead; with five, two of them may die at once, the leader
-// among them, and puts go on.
+// among them, and puts continue.
 func TestOtherReplicationFactors(t *testing.T) {
 	t.Parallel()
 	e2etest.Processes(t)

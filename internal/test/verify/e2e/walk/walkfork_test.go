@@ -105,7 +105,7 @@ func TestWalkOfTwoHistories(t *testing.T) {
 	noPage(f, "n1 runs on an old copy of its disk")
 	noPage(f, "The metadata has two histories")
 	f.Noted()
-	e2etest.MultiPut(t, n1, e2etest.Topic, e2etest.Numbered("on", 10), 10) // n1 and n3 go on
+	e2etest.MultiPut(t, n1, e2etest.Topic, e2etest.Numbered("on", 10), 10) // n1 and n3 continue
 	c.Crash("n1")
 	require.NoError(t, c.Start("n1"))
 	waits(c, "n1", "the data path is an old copy. The metadata has two histories")

@@ -391,7 +391,7 @@ func hasTest(t *testing.T, dir, name string) bool {
 	})
 }
 
-// TestWalkOfRefusedStarts: processes that refuse to start beside n3, n3 without its etcd directory and on an
+// TestWalkOfRefusedStarts: processes that refuse to start alongside n3, n3 without its etcd directory and on an
 // older copy of its disk, and a broker that waits for the others.
 func TestWalkOfRefusedStarts(t *testing.T) {
 	e2etest.Walking(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/verify/world"
 )
 
-// limit ends a world that does not end: its code waits for something that never happens, or for ever works.
+// limit ends a world that does not end: its code waits for something that never happens, or works forever.
 const limit = 5 * time.Minute
 
 // Run lives through the world of a seed, without some faults of its plan.
