@@ -38,7 +38,7 @@ func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 
 // ReadDisk is ReadAt from the disk: it bypasses the memory tail, the read cache and the page cache (see vfs.ReadDisk).
 // It first writes batches that are durable only in the journal to the segments, and syncs them; batches that are not
-// durable are left out. It waits for the writer, and for a checkpoint in progress. Any goroutine.
+// durable are left out. It waits for the writer, and for a checkpoint in progress. Any goroutine may call it.
 func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) {
 	for range readAttempts {
 		if err := p.store.writer.ask(p); err != nil {

@@ -63,7 +63,7 @@ func (s *Server) refuseTCP(ctx context.Context, conn net.Conn, v verdict) {
 	why := "this broker has as many clients as it may; try another one"
 	limit := s.tcpSeats.max
 	if v == overAddress {
-		why, limit = "this address has as many connections as it may", s.tcpSeats.perAddress
+		why, limit = "this address has reached its connection limit", s.tcpSeats.perAddress
 		s.opts.Metrics.Add(metrics.RefusedTCPAddress, 1)
 	} else {
 		s.opts.Metrics.Add(metrics.RefusedTCPConnections, 1)

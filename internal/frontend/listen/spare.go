@@ -155,9 +155,9 @@ func refuseGuests(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		message, detail := "TOO_MANY_CONNECTIONS", "the broker has as many connections as it may: use another one, or repeat it later"
+		message, detail := "TOO_MANY_CONNECTIONS", "the broker has reached its connection limit: use another one, or repeat it later"
 		if above == overAddress {
-			message, detail = "TOO_MANY_CONNECTIONS_OF_ADDRESS", "this address has as many connections as it may (--max-connections-per-address): close some, or use another broker"
+			message, detail = "TOO_MANY_CONNECTIONS_OF_ADDRESS", "this address has reached its connection limit (--max-connections-per-address): close some, or use another broker"
 		}
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.Header().Set("X-NSQ-Content-Type", "nsq; version=1.0")

@@ -115,7 +115,7 @@ func (h *Handler) unseatLocked(c *conn) {
 	c.user = ""
 }
 
-var errTooManyOfUser = fatal(codeTooMany, "this user has as many connections as it may at this broker; try another one")
+var errTooManyOfUser = fatal(codeTooMany, "this user has reached its connection limit at this broker; try another one")
 
 // started is the progress of the broker's start, as one connection has seen it. The reader owns it.
 type started struct {

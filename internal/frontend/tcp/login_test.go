@@ -248,7 +248,7 @@ func TestConnectionsOfAUser(t *testing.T) {
 	_, answer = login(root)
 	require.Contains(t, answer, `"identity":"root"`)
 	third, answer := login(root)
-	require.Equal(t, "E_TOO_MANY_CONNECTIONS this user has as many connections as it may at this broker; try another one", answer)
+	require.Equal(t, "E_TOO_MANY_CONNECTIONS this user has reached its connection limit at this broker; try another one", answer)
 	third.closed()
 	_, answer = login(other)
 	require.Contains(t, answer, `"identity":"other"`)

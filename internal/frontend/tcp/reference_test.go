@@ -127,8 +127,8 @@ func TestReference(t *testing.T) {
 // meanings are those of the codes of errors.go.
 var meanings = map[string]string{
 	"E_INVALID":              "the command is unknown, has bad parameters, or is not allowed in the state of the connection",
-	"E_BAD_BODY":             "the body is too big, too short, or not of the form",
-	"E_BAD_MESSAGE":          "a message is too big, empty, or not of the form",
+	"E_BAD_BODY":             "the body is too big, too short, or malformed",
+	"E_BAD_MESSAGE":          "a message is too big, empty, or malformed",
 	"E_BAD_TOPIC":            "the name of the topic is not valid",
 	"E_BAD_CHANNEL":          "the name of the channel is not valid",
 	"E_IDENTIFY_FAILED":      "the requested features exclude each other",
@@ -136,12 +136,12 @@ var meanings = map[string]string{
 	"E_AUTH_DISABLED":        "there are neither users nor an auth service",
 	"E_AUTH_FAILED":          "the secret is wrong, or the auth service does not answer",
 	"E_AUTH_ERROR":           "the answer of the auth service cannot be read",
-	"E_AUTH_FIRST":           "the command takes a login",
+	"E_AUTH_FIRST":           "the command requires a login",
 	"E_UNAUTHORIZED":         "the user does not have the right",
-	"E_TOO_MANY_CONNECTIONS": "the broker, the address or the user has as many connections as it may",
+	"E_TOO_MANY_CONNECTIONS": "the broker, the address or the user has reached its connection limit",
 	"E_BAD_PARTITION":        "the partition is not a number from 0 to 1023",
 	"E_TOPIC_NOT_EXIST":      "the topic does not have the partition that the command names; after a put the connection stays open",
-	"E_INVALID_JSON_HEADER":  "the header of a message is no JSON object, or a field of it has a wrong value",
+	"E_INVALID_JSON_HEADER":  "the header of a message is not a JSON object, or one of its fields has a wrong value",
 	"E_EXT_NOT_SUPPORT":      "IDENTIFY asks for a feature of the fork that this broker does not have",
 	"INVALID_TRACE_ID":       "`##trace_id` is not a decimal in a string",
 }

@@ -173,7 +173,7 @@ func TestACertificateBeforeTheUsersAreKnown(t *testing.T) {
 	c.publish("t", "m", "m")
 	above.publish("t", "m") // judged before its next command
 	above.send("PUB t\n" + sized("m"))
-	above.fatal("E_TOO_MANY_CONNECTIONS this user has as many connections as it may at this broker; try another one")
+	above.fatal("E_TOO_MANY_CONNECTIONS this user has reached its connection limit at this broker; try another one")
 	c.send("PUB u\n" + sized("m"))
 	c.fatal(`E_UNAUTHORIZED AUTH failed for PUB on "u" ""`)
 }

@@ -70,7 +70,7 @@ var table = []section{
 		{"channel_paused", KindGauge, byChannel, "1 if the channel is paused, so that it delivers nothing."},
 		{"channel_requeued_total", KindCounter, byChannel, "Messages that consumers requeued (REQ) in partitions led by this broker."},
 		{"channel_timed_out_total", KindCounter, byChannel, "Deliveries that were not answered within the message timeout, in partitions led by this broker."},
-		{"channel_filtered_total", KindCounter, byChannel, "Messages that are not for the channel, because its filter rejected them or they are for another channel alone, in partitions led by this broker: they are finished and were not delivered. No series while it is 0."},
+		{"channel_filtered_total", KindCounter, byChannel, "Messages that are not for the channel, because its filter rejected them or they are for another channel only, in partitions led by this broker: they are finished and were not delivered. No series while it is 0."},
 		{"channel_expired_total", KindCounter, byChannel, "Messages that outlived their time to live in partitions led by this broker: they are finished and were not delivered, or not again. Those that had failed before go to the dead letters, if the channel has a topic for them. No series while it is 0."},
 	}},
 	{"Removed for idleness", []Definition{
@@ -105,9 +105,9 @@ var table = []section{
 	}},
 	{"Replication and elections", []Definition{
 		{"events_total", KindCounter, []string{"event"}, "Events of replicas on this broker, and of the broker itself: elected, stepped_down, isr_removed, isr_joined, rollback, truncated, restarted (a replica started over at the first retained message), registered, registration_lost, alarm (a replica refused a message that violates the protocol), put_repeated (a put was stored before; a retry was recognised), mended (a damaged place was repaired)."},
-		{"election_seconds", KindHistogram, nil, "Time from the moment at which this broker found the leader of a partition gone until it leads the partition itself: the questions to the other replicas, the transaction on the metadata, and the commit of the epoch's marker."},
-		{"trace_spans_sent_total", KindCounter, nil, "Spans of traces that the OpenTelemetry collector took (--otlp-endpoint)."},
-		{"trace_spans_dropped_total", KindCounter, nil, "Spans of traces that were dropped, because the collector did not take them in time."},
+		{"election_seconds", KindHistogram, nil, "Time from the detection of the loss of a partition's leader until this broker leads the partition: the queries to the other replicas, the transaction on the metadata, and the commit of the epoch's marker."},
+		{"trace_spans_sent_total", KindCounter, nil, "Spans of traces that the OpenTelemetry collector accepted (--otlp-endpoint)."},
+		{"trace_spans_dropped_total", KindCounter, nil, "Spans of traces that were dropped, because the collector did not accept them in time."},
 		{"replica_puts_rolled_back_total", KindCounter, nil, "Uncommitted puts that this broker rolled back as a leader."},
 		{"replica_puts_in_doubt_total", KindCounter, nil, "Puts that this broker left in doubt as a leader."},
 	}},

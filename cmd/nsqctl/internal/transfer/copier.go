@@ -328,7 +328,7 @@ func (p *copier) noteLocked(o msgstream.Origin, target uint64) {
 // target has committed them. It continues until ctx ends, or the target refuses the messages permanently.
 func (p *copier) append(ctx context.Context, messages []msgstream.Message, channel string) error {
 	for {
-		messages = p.missing(messages, channel) // an earlier put that came late may have had some
+		messages = p.missing(messages, channel) // an earlier, late put may have contained some of them
 		if len(messages) == 0 {
 			return nil
 		}
