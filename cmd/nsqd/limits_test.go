@@ -123,7 +123,7 @@ func TestLimitsAtThePorts(t *testing.T) {
 		require.Contains(t, connect("127.0.0.2", 1, info), want, i)
 	}
 	require.Contains(t, connect("127.0.0.3", 1, info), "200 OK")
-	require.Contains(t, connect("127.0.0.3", 1, info), `{"message":"TOO_MANY_CONNECTIONS","detail":"the broker has as many connections`)
+	require.Contains(t, connect("127.0.0.3", 1, info), `{"message":"TOO_MANY_CONNECTIONS","detail":"the broker has reached its connection limit`)
 	status, _ := b.get("/readyz")
 	require.Equal(t, http.StatusOK, status, "a probe has a seat")
 	for _, conn := range crowd {

@@ -167,7 +167,7 @@ func TestConnLimit(t *testing.T) {
 		say, hears, above string
 	}{
 		{b.Addr(listen.TCP), hello, "OK", "E_TOO_MANY_CONNECTIONS this broker has as many clients"},
-		{b.Addr(listen.HTTP), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS","detail":"the broker has as many connections`},
+		{b.Addr(listen.HTTP), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS","detail":"the broker has reached its connection limit`},
 	} {
 		first, answer := speak(t, "127.0.0.1", port.address, port.say)
 		require.Contains(t, answer, port.hears)
