@@ -54,7 +54,7 @@ type Attempt struct {
 // Put is one put of one or several messages, with all attempts.
 type Put struct {
 	Producer int
-	Bodies   []string // all different in the whole history
+	Bodies   []string // all different in the whole history, but that puts for one channel each may share theirs
 	Once     bool     // repeats are recognised, whatever the answers were
 	Only     string   // the only channel that receives it; "" = all
 	Defer    time.Duration
@@ -143,26 +143,32 @@ func parse(id string) (place, bool) {
 	return place{int(n >> sequenceBits & (1<<partitionBits - 1)), n & (1<<sequenceBits - 1)}, true
 }
 
+// message is one body of a put.
+type message struct {
+	put  *Put
+	body string
+}
+
 // state is what the rules need to know.
 type state struct {
 	h       *History
 	out     []Violation
-	put     map[string]*Put             // by body
-	places  map[string]map[string]place // body → ids under which it is stored
-	body    map[string]string           // id → body
-	at      map[place]string            // place → body
-	channel map[string]map[string]bool  // channel → bodies that it delivered
+	puts    map[string][]*Put            // by body
+	places  map[message]map[string]place // message → ids under which it is stored
+	body    map[string]string            // id → body
+	at      map[place]*Put               // place → the put of what lies there
+	channel map[string]map[string]bool   // channel → bodies that it delivered
 }
 
 // Check returns all violations of a history.
 func Check(h *History) []Violation {
-	s := &state{h: h, put: map[string]*Put{}, places: map[string]map[string]place{}, body: map[string]string{}, at: map[place]string{}, channel: map[string]map[string]bool{}}
+	s := &state{h: h, puts: map[string][]*Put{}, places: map[message]map[string]place{}, body: map[string]string{}, at: map[place]*Put{}, channel: map[string]map[string]bool{}}
 	for _, c := range h.Channels {
 		s.channel[c.Name] = map[string]bool{}
 	}
 	for _, p := range h.Puts {
 		for _, b := range p.Bodies {
-			s.put[b] = p
+			s.puts[b] = append(s.puts[b], p)
 		}
 	}
 	for _, d := range h.Deliveries {
@@ -194,16 +200,17 @@ func (s *state) read(d *Delivery) {
 		s.fault("rewritten", "%s was %s and became %s", d.ID, brief(before), brief(d.Body))
 	}
 	s.body[d.ID] = d.Body
-	p := s.put[d.Body]
+	p := s.putOf(d)
 	if p == nil {
 		s.fault("unexpected", "%s from %s at %s", brief(d.Body), d.Channel, d.At)
 		return
 	}
-	if s.places[d.Body] == nil {
-		s.places[d.Body] = map[string]place{}
+	m := message{p, d.Body}
+	if s.places[m] == nil {
+		s.places[m] = map[string]place{}
 	}
-	s.places[d.Body][d.ID] = at
-	s.at[at] = d.Body
+	s.places[m][d.ID] = at
+	s.at[at] = p
 	if s.channel[d.Channel] != nil {
 		s.channel[d.Channel][d.Body] = true
 	}
@@ -213,6 +220,20 @@ func (s *state) read(d *Delivery) {
 	if sent, ok := p.firstStored(); ok && p.Defer > 0 && d.At < sent+p.Defer {
 		s.fault("early", "%s was sent at %s to be delivered %s later, and came from %s at %s", brief(d.Body), sent, p.Defer, d.Channel, d.At)
 	}
+}
+
+// putOf finds the put of a delivery: of several with the body the one for its channel.
+func (s *state) putOf(d *Delivery) *Put {
+	all := s.puts[d.Body]
+	for _, p := range all {
+		if p.Only == d.Channel {
+			return p
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[0]
 }
 
 // firstStored is when the first attempt was sent that may have stored the put.
@@ -233,12 +254,13 @@ func (s *state) stored(p *Put) {
 	}
 	found := 0
 	for _, b := range p.Bodies {
-		n := len(s.places[b])
+		places := s.places[message{p, b}]
+		n := len(places)
 		switch {
 		case n > allowed && allowed > 0:
-			s.fault("duplicate", "%s is stored as %v, attempts %v", brief(b), s.places[b], p.Attempts)
+			s.fault("duplicate", "%s is stored as %v, attempts %v", brief(b), places, p.Attempts)
 		case n > allowed:
-			s.fault("refused", "%s is stored as %v, attempts %v", brief(b), s.places[b], p.Attempts)
+			s.fault("refused", "%s is stored as %v, attempts %v", brief(b), places, p.Attempts)
 		}
 		if n > 0 {
 			found++
@@ -256,10 +278,11 @@ func (s *state) stored(p *Put) {
 func (s *state) together(p *Put) {
 	var first place
 	for i, b := range p.Bodies {
-		if len(s.places[b]) != 1 {
+		places := s.places[message{p, b}]
+		if len(places) != 1 {
 			return
 		}
-		for _, at := range s.places[b] {
+		for _, at := range places {
 			if i == 0 {
 				first = at
 			} else if at != (place{first.partition, first.sequence + uint64(i)}) {
@@ -281,7 +304,7 @@ func (s *state) reached(p *Put) {
 		}
 		for _, b := range p.Bodies {
 			if !s.channel[c.Name][b] {
-				s.fault("lost", "%s of producer %d did not come from channel %s; attempts %v, stored as %v", brief(b), p.Producer, c.Name, p.Attempts, s.places[b])
+				s.fault("lost", "%s of producer %d did not come from channel %s; attempts %v, stored as %v", brief(b), p.Producer, c.Name, p.Attempts, s.places[message{p, b}])
 			}
 		}
 	}
@@ -297,11 +320,12 @@ func (s *state) order() {
 	}
 	logs := map[int][]entry{}
 	for _, p := range s.h.Puts {
-		if len(p.Attempts) == 0 || p.count(OK) != 1 || p.count(InDoubt) > 0 || len(s.places[p.Bodies[0]]) != 1 {
+		places := s.places[message{p, p.Bodies[0]}]
+		if len(p.Attempts) == 0 || p.count(OK) != 1 || p.count(InDoubt) > 0 || len(places) != 1 {
 			continue
 		}
 		a := p.Attempts[len(p.Attempts)-1]
-		for _, at := range s.places[p.Bodies[0]] {
+		for _, at := range places {
 			logs[at.partition] = append(logs[at.partition], entry{a.Sent, a.Answered, at.sequence, p.Bodies[0]})
 		}
 	}
@@ -406,7 +430,7 @@ func (s *state) ordered(c Channel, deliveries []*Delivery) {
 
 // has reports whether something for the channel lies at a place.
 func (s *state) has(c Channel, p place) bool {
-	put := s.put[s.at[p]]
+	put := s.at[p]
 	return put != nil && (put.Only == "" || put.Only == c.Name)
 }
 

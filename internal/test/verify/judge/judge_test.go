@@ -105,7 +105,10 @@ func TestEachRule(t *testing.T) {
 			of(h, "a", "m5").ID, of(h, "o", "m5").ID = id(1, 9), id(1, 9)
 			h.Puts[4].Attempts = []Attempt{ok(0, second/2)}
 		}},
-		"before its time":      {"early", func(h *History) { of(h, "a", "m3").At = 9 * second }},
+		"before its time": {"early", func(h *History) { of(h, "a", "m3").At = 9 * second }},
+		"one of two with the same body, each for a channel, is lost": {"lost", func(h *History) {
+			h.Puts = append(h.Puts, &Put{Bodies: []string{"m4"}, Only: "o", Once: true, Attempts: []Attempt{ok(14*second, 15*second)}})
+		}},
 		"at the wrong channel": {"stray", func(h *History) { again(h, "o", "m5", func(d *Delivery) { d.Body, d.ID = "m4", id(0, 4) }) }},
 		"order is not kept":    {"passed", func(h *History) { of(h, "o", "m1").Settled = nil }},
 		"an old receipt counts": {"shared", func(h *History) {
@@ -153,6 +156,10 @@ func TestAllowances(t *testing.T) {
 			again(h, "a", "m0", func(d *Delivery) {
 				d.Receipt, d.Epoch, d.Asked, d.At, d.Settled = "other", 1, 30*second, 31*second, nil
 			})
+		},
+		"two with the same body, each for a channel": func(h *History) {
+			h.Puts = append(h.Puts, &Put{Bodies: []string{"m4"}, Only: "o", Once: true, Attempts: []Attempt{ok(14*second, 15*second)}})
+			again(h, "o", "m5", func(d *Delivery) { d.ID, d.Body, d.At = id(0, 6), "m4", 27*second })
 		},
 		"a channel that was made later": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "late", Since: 60 * second}) },
 	} {
