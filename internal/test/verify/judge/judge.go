@@ -321,10 +321,10 @@ func (s *state) order() {
 	logs := map[int][]entry{}
 	for _, p := range s.h.Puts {
 		places := s.places[message{p, p.Bodies[0]}]
-		if len(p.Attempts) == 0 || p.count(OK) != 1 || p.count(InDoubt) > 0 || len(places) != 1 {
+		if p.count(OK) != 1 || p.count(InDoubt) > 0 || len(places) != 1 {
 			continue
 		}
-		a := p.Attempts[len(p.Attempts)-1]
+		a := p.Attempts[slices.IndexFunc(p.Attempts, func(a Attempt) bool { return a.Answer == OK })]
 		for _, at := range places {
 			logs[at.partition] = append(logs[at.partition], entry{a.Sent, a.Answered, at.sequence, p.Bodies[0]})
 		}

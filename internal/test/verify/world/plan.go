@@ -72,7 +72,6 @@ func once(r *rand.Rand, i int) *topic {
 	t := plain(r, i)
 	t.name = fmt.Sprintf("once%d", i)
 	t.dedupe = []string{"id", "content"}[r.IntN(2)]
-	t.only = false
 	t.create += "&dedupe_window=60s"
 	if t.dedupe == "content" {
 		t.create += "&dedupe=content"
