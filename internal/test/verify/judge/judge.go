@@ -11,11 +11,12 @@
 //	rewritten     a message id names one body, and one body alone lies at a place
 //	torn          the messages of one put are stored together, next to each other, or not at all
 //	reordered     a partition is one log: a put that was answered before another one was sent lies before it
-//	early         a deferred message is not delivered before its time
-//	stray         a message for one channel is delivered by no other
+//	early         a deferred message, and one that was given back with a delay, is not delivered before its time
+//	stray         a message for one channel is delivered by no other, and none by a channel whose filter refuses it
 //	passed        an ordered channel delivers a message only after consumers have tried to finish all before it
 //	shared        a receipt is accepted only for the newest delivery of its message; one of a leader that was replaced is not newer
 //	attempts      the attempts of a message begin at one and do not fall
+//	unserved      puts are accepted while the faults leave enough brokers, as Served says
 //	redelivered   a message is not delivered again after its finish was accepted and a quiet time has passed
 package judge
 
@@ -47,7 +48,7 @@ func (a Answer) String() string {
 type Attempt struct {
 	Sent, Answered time.Duration
 	Answer         Answer
-	Broker         string
+	Broker         string // that the put reached; "" = none
 	Why            string // of a refusal
 }
 
@@ -57,6 +58,7 @@ type Put struct {
 	Bodies   []string // all different in the whole history, but that puts for one channel each may share theirs
 	Once     bool     // repeats are recognised, whatever the answers were
 	Only     string   // the only channel that receives it; "" = all
+	Tag      string   // for the filters of channels
 	Defer    time.Duration
 	Attempts []Attempt
 }
@@ -92,9 +94,10 @@ type Delivery struct {
 type Settlement struct {
 	Verb     string // finish, requeue, touch
 	At       time.Duration
-	Accepted bool   // the broker said so; over TCP, which has no answer, false
-	Unknown  bool   // no answer
-	Broker   string // that answered, for the story
+	Delay    time.Duration // of a requeue
+	Accepted bool          // the broker said so; over TCP, which has no answer, false
+	Unknown  bool          // no answer
+	Broker   string        // that answered, for the story
 }
 
 // Channel is one channel of the topic.
@@ -102,6 +105,7 @@ type Channel struct {
 	Name    string
 	Ordered bool
 	Since   time.Duration // messages put later are for it
+	Accepts string        // the tag of the messages that its filter lets through; "" = there is none
 }
 
 // History is all that the clients of one topic saw. Puts of one producer are in their order, deliveries in the order of arrival.
@@ -111,11 +115,12 @@ type History struct {
 	Channels   []Channel
 	Deliveries []*Delivery
 	Faults     []Disturbance
-	Undrained  bool // the history ends before every channel was empty: nothing is called lost
-	Lossy      bool // messages were removed on purpose
+	Served     []Disturbance // times in which every put has to be accepted
+	Undrained  bool          // the history ends before every channel was empty: nothing is called lost
+	Lossy      bool          // messages were removed on purpose
 }
 
-// Disturbance is a time in which a leader may have changed.
+// Disturbance is a time; in History.Faults one in which a leader may have changed.
 type Disturbance struct{ From, To time.Duration }
 
 // Violation is one rule that was broken.
@@ -177,6 +182,7 @@ func Check(h *History) []Violation {
 	for _, p := range h.Puts {
 		s.stored(p)
 		s.reached(p)
+		s.served(p)
 	}
 	s.order()
 	for _, c := range h.Channels {
@@ -214,8 +220,8 @@ func (s *state) read(d *Delivery) {
 	if s.channel[d.Channel] != nil {
 		s.channel[d.Channel][d.Body] = true
 	}
-	if p.Only != "" && p.Only != d.Channel {
-		s.fault("stray", "%s is for %s, and was delivered by %s", brief(d.Body), p.Only, d.Channel)
+	if c := s.h.channel(d.Channel); c != nil && !p.For(*c) {
+		s.fault("stray", "%s is for %q with the tag %q, and was delivered by %s", brief(d.Body), p.Only, p.Tag, d.Channel)
 	}
 	if sent, ok := p.firstStored(); ok && p.Defer > 0 && d.At < sent+p.Defer {
 		s.fault("early", "%s was sent at %s to be delivered %s later, and came from %s at %s", brief(d.Body), sent, p.Defer, d.Channel, d.At)
@@ -234,6 +240,20 @@ func (s *state) putOf(d *Delivery) *Put {
 		return nil
 	}
 	return all[0]
+}
+
+// For reports whether a channel receives the messages of a put.
+func (p *Put) For(c Channel) bool {
+	return (p.Only == "" || p.Only == c.Name) && (c.Accepts == "" || p.Tag == c.Accepts)
+}
+
+func (h *History) channel(name string) *Channel {
+	for i := range h.Channels {
+		if h.Channels[i].Name == name {
+			return &h.Channels[i]
+		}
+	}
+	return nil
 }
 
 // firstStored is when the first attempt was sent that may have stored the put.
@@ -299,7 +319,7 @@ func (s *state) reached(p *Put) {
 		return
 	}
 	for _, c := range s.h.Channels {
-		if p.Only != "" && p.Only != c.Name || c.Since > p.Attempts[0].Sent {
+		if !p.For(c) || c.Since > p.Attempts[0].Sent {
 			continue
 		}
 		for _, b := range p.Bodies {
@@ -356,6 +376,7 @@ func (s *state) consumed(c Channel) {
 	for _, list := range of {
 		s.receipts(list)
 		s.again(list)
+		s.givenBack(list)
 	}
 	if c.Ordered {
 		s.ordered(c, sorted)
@@ -399,6 +420,34 @@ func (s *state) again(list []*Delivery) {
 	}
 }
 
+// timely is how long after its delivery a message is surely in flight. Messages time out later.
+const timely = time.Second
+
+// givenBack refuses a delivery of a message before the end of the delay with which it was given back, unless a leader may have changed
+// meanwhile. A consumer that does anything else with the message than to give it back once proves nothing.
+func (s *state) givenBack(list []*Delivery) {
+	for i, d := range list[:max(0, len(list)-1)] {
+		if len(d.Settled) != 1 {
+			continue
+		}
+		x, next := d.Settled[0], list[i+1]
+		sure := x.Verb == "requeue" && (x.Accepted || d.Receipt == "") && x.At < d.At+timely && next.Asked > d.At
+		if sure && next.At < x.At+x.Delay && !s.disturbed(d.At-quiet, next.At) {
+			s.fault("early", "%s of %s was given back at %s for %s, and came at %s: %s", brief(d.Body), d.Channel, x.At, x.Delay, next.At, lives(list))
+		}
+	}
+}
+
+// served requires that a put is accepted by the broker that it reached.
+func (s *state) served(p *Put) {
+	for _, a := range p.Attempts {
+		if a.Answer != OK && a.Broker != "" && slices.ContainsFunc(s.h.Served, func(t Disturbance) bool { return t.From <= a.Sent && a.Sent < t.To }) {
+			s.fault("unserved", "%s was sent at %s, and the answer at %s was %s: %s", brief(p.Bodies[0]), a.Sent, a.Answered, a.Answer, a.Why)
+			return
+		}
+	}
+}
+
 func (s *state) disturbed(from, to time.Duration) bool {
 	return slices.ContainsFunc(s.h.Faults, func(f Disturbance) bool { return f.From <= to && f.To+quiet >= from })
 }
@@ -431,7 +480,7 @@ func (s *state) ordered(c Channel, deliveries []*Delivery) {
 // has reports whether something for the channel lies at a place.
 func (s *state) has(c Channel, p place) bool {
 	put := s.at[p]
-	return put != nil && (put.Only == "" || put.Only == c.Name)
+	return put != nil && put.For(c)
 }
 
 // lives describes the deliveries of a message.

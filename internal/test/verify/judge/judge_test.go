@@ -30,7 +30,7 @@ func good() *History {
 			{Bodies: []string{"m3"}, Defer: 5 * second, Attempts: []Attempt{ok(5*second, 6*second)}},
 			{Bodies: []string{"m4"}, Only: "a", Attempts: []Attempt{ok(7*second, 8*second)}},
 			{Bodies: []string{"m5"}, Once: true, Attempts: []Attempt{{Sent: 9 * second, Answered: 10 * second, Answer: InDoubt}, ok(11*second, 12*second)}},
-			{Bodies: []string{"m6"}, Attempts: []Attempt{{Sent: 13 * second, Answered: 14 * second, Answer: Refused}}},
+			{Bodies: []string{"m6"}, Attempts: []Attempt{{Sent: 13 * second, Answered: 14 * second, Answer: Refused, Broker: "n1"}}},
 		},
 	}
 	for n, body := range []string{"m0", "m1", "m2", "m3", "m4", "m5"} {
@@ -117,7 +117,21 @@ func TestEachRule(t *testing.T) {
 				d.Consumer, d.Receipt, d.Attempts, d.Asked, d.At, d.Settled = "c2", "other", 2, 30*second, 31*second, nil
 			})
 		}},
-		"no attempt": {"attempts", func(h *History) { of(h, "a", "m0").Attempts = 0 }},
+		"given back, and back too early": {"early", func(h *History) {
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Delay: 5 * second, Accepted: true}}
+			again(h, "a", "m0", func(d *Delivery) {
+				d.Receipt, d.Attempts, d.Asked, d.At, d.Settled = "other", 2, 23*second, 24*second, nil
+			})
+		}},
+		"the filter of its channel refuses it": {"stray", func(h *History) { h.Channels[0].Accepts = "blue" }},
+		"the filter of its channel accepts it, and it does not come": {"lost", func(h *History) {
+			h.Channels[1].Accepts, h.Puts[1].Tag = "blue", "blue"
+			for _, body := range []string{"m0", "m1", "m2", "m3", "m5"} {
+				without(h, "o", body)
+			}
+		}},
+		"refused while it has to be served": {"unserved", func(h *History) { h.Served = []Disturbance{{From: 12 * second, To: 14 * second}} }},
+		"no attempt":                        {"attempts", func(h *History) { of(h, "a", "m0").Attempts = 0 }},
 		"again, finished": {"redelivered", func(h *History) {
 			again(h, "a", "m0", func(d *Delivery) { d.Receipt, d.Attempts, d.Asked, d.At = "other", 2, 50*second, 51*second })
 		}},
@@ -161,7 +175,15 @@ func TestAllowances(t *testing.T) {
 			h.Puts = append(h.Puts, &Put{Bodies: []string{"m4"}, Only: "o", Once: true, Attempts: []Attempt{ok(14*second, 15*second)}})
 			again(h, "o", "m5", func(d *Delivery) { d.ID, d.Body, d.At = id(0, 6), "m4", 27*second })
 		},
-		"a channel that was made later": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "late", Since: 60 * second}) },
+		"given back, and a new leader does not know of the delay": func(h *History) {
+			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Delay: 5 * second, Accepted: true}}
+			again(h, "a", "m0", func(d *Delivery) {
+				d.Receipt, d.Attempts, d.Asked, d.At, d.Settled = "other", 2, 23*second, 24*second, nil
+			})
+		},
+		"a channel whose filter refuses all": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "red", Accepts: "red"}) },
+		"a channel that was made later":      func(h *History) { h.Channels = append(h.Channels, Channel{Name: "late", Since: 60 * second}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := good()

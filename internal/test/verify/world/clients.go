@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -121,6 +122,10 @@ func (p *producer) draw(t *topic) []letter {
 		l.put.Only = t.channels[r.IntN(len(t.channels))].name
 		l.headers["##only_channel"] = l.put.Only
 	}
+	if t.filtered() && r.IntN(2) == 0 {
+		l.put.Tag = colors[r.IntN(len(colors))]
+		l.headers["color"] = l.put.Tag
+	}
 	switch {
 	case t.dedupe == "content":
 		l.put.Once, l.tries = true, 5
@@ -138,6 +143,7 @@ func (p *producer) draw(t *topic) []letter {
 			only()
 		}
 	case n == 1 && t.deferred && r.IntN(3) == 0:
+		l.put.Tag, l.headers = "", map[string]any{}
 		l.put.Defer = time.Duration(1+r.IntN(8_000)) * time.Millisecond
 		if t.only && r.IntN(3) == 0 {
 			only()
@@ -153,7 +159,9 @@ func (p *producer) toEach(l letter) (all []letter) {
 	for _, c := range l.t.channels {
 		put := *l.put
 		put.Only = c.name
-		all = append(all, letter{t: l.t, put: &put, headers: map[string]any{"##only_channel": c.name}, tries: l.tries})
+		headers := maps.Clone(l.headers)
+		headers["##only_channel"] = c.name
+		all = append(all, letter{t: l.t, put: &put, headers: headers, tries: l.tries})
 	}
 	return all
 }
@@ -216,7 +224,7 @@ func (p *producer) attempt(l letter) judge.Attempt {
 	switch deferred := l.put.Defer > 0; {
 	case deferred && len(l.headers) > 0:
 		p.overHTTP(l, "/v1/topic/append?partition=0&")
-	case !l.mixed && p.random.IntN(4) == 0 && (len(l.headers) == 0 || len(l.put.Bodies) == 1 && l.put.Only == ""):
+	case !l.mixed && p.random.IntN(4) == 0 && (len(l.headers) == 0 || len(l.put.Bodies) == 1 && l.put.Only == "" && l.put.Tag == ""):
 		p.overHTTP(l, "")
 	default:
 		p.exchange(command(l), l)
@@ -305,9 +313,12 @@ func command(l letter) string {
 	case len(l.headers) > 0:
 		var all []string
 		for i, b := range put.Bodies {
-			h := map[string]any{"##key": fmt.Sprint(l.headers["##id"])}
-			if !l.mixed || i%2 == 0 {
-				h["##id"] = fmt.Sprintf("%v.%d", l.headers["##id"], i)
+			h := maps.Clone(l.headers)
+			if id, ok := h["##id"]; ok {
+				h["##key"] = id
+				if h["##id"] = fmt.Sprintf("%v.%d", id, i); l.mixed && i%2 == 1 {
+					delete(h, "##id")
+				}
 			}
 			all = append(all, nsqtext.Extended(h, b))
 		}
@@ -343,7 +354,7 @@ func (p *producer) overHTTP(l letter, path string) {
 	case err != nil:
 		a.Why = err.Error()
 		if strings.Contains(a.Why, "connection refused") {
-			a.Answer = judge.Refused
+			a.Answer, a.Broker = judge.Refused, ""
 		}
 	case status == http.StatusOK:
 		a.Answer = judge.OK

@@ -44,7 +44,7 @@ func (w *World) draw() shape {
 		t.create += fmt.Sprintf("&replication_factor=%d&min_in_sync=%d", s.replicas, s.replicas/2+1)
 		t.h = &judge.History{Topic: t.name}
 		for _, c := range t.channels {
-			t.h.Channels = append(t.h.Channels, judge.Channel{Name: c.name, Ordered: c.ordered})
+			t.h.Channels = append(t.h.Channels, judge.Channel{Name: c.name, Ordered: c.ordered, Accepts: c.accepts})
 		}
 		w.topics = append(w.topics, t)
 	}
@@ -61,11 +61,17 @@ func plain(r *rand.Rand, i int) *topic {
 		t.channels = append(t.channels, channel{name: fmt.Sprintf("c%d", j)})
 	}
 	t.only = len(t.channels) > 1
+	if t.only && r.IntN(2) == 0 {
+		t.channels[1].accepts = colors[0]
+	}
 	if r.IntN(2) == 0 {
 		t.create += "&retention_bytes=50000"
 	}
 	return t
 }
+
+// colors are a header of messages, for the filters of channels.
+var colors = []string{"red", "blue"}
 
 // once topics recognise repeats.
 func once(r *rand.Rand, i int) *topic {
@@ -115,6 +121,10 @@ var stormy = []string{"kill", "kill", "power", "cut", "one-way", "isolate", "han
 
 func (w *World) plan() (all []fault) {
 	r := w.rng("plan")
+	if r.IntN(12) == 0 { // one disk is full for long, and nothing else happens: clients must not notice
+		w.shape.working = max(w.shape.working, 25*time.Second)
+		return []fault{{at: time.Duration(1+r.IntN(4)) * time.Second, kind: "one full", on: r.IntN(w.shape.brokers), for_: 15 * time.Second, n: r.IntN(2)}}
+	}
 	n := r.IntN(20)
 	storm := r.IntN(3) == 0 // faults come together: leaders die while others lag behind
 	center := time.Duration(r.Int64N(int64(w.shape.working)))
@@ -199,6 +209,9 @@ func (m *machine) revive(after time.Duration) {
 	}
 }
 
+// makeWay is how long the others may need until they do without a broker.
+const makeWay = 8 * time.Second
+
 // cause makes one fault happen and end.
 func (w *World) cause(f fault) {
 	m, other := w.machines[f.on], w.machines[f.other]
@@ -254,6 +267,13 @@ func (w *World) cause(f fault) {
 		m.disk.setSlow(time.Duration(f.n) * time.Millisecond)
 		w.pause(f.for_)
 		m.disk.setSlow(0)
+	case "one full":
+		m.disk.fill(uint64(f.n) * (minFree / 2))
+		w.pause(makeWay)
+		from := w.now()
+		w.pause(f.for_ - makeWay)
+		w.lock(func() { w.served = append(w.served, judge.Disturbance{From: from, To: w.nowLocked()}) })
+		m.disk.fill(roomBytes)
 	case "full":
 		m.disk.fill(uint64(f.n%2) * (minFree / 2))
 		w.pause(f.for_)
@@ -322,7 +342,7 @@ func (w *World) operateOn(f fault, m, other *machine) {
 	case "balance":
 		begin = "/v1/cluster/balance"
 	case "partitions":
-		if c.ordered {
+		if c.ordered || t.dedupe != "" { // repeats are not recognised across the change
 			return
 		}
 		begin = fmt.Sprintf("/v1/topic/partitions?topic=%s&partitions=%d", t.name, 3+f.n%2)
@@ -368,4 +388,9 @@ func (w *World) metadataAway(p *daemon, d time.Duration) {
 	default:
 		p.store.setCut(false)
 	}
+}
+
+// filtered reports whether a channel of the topic has a filter.
+func (t *topic) filtered() bool {
+	return slices.ContainsFunc(t.channels, func(c channel) bool { return c.accepts != "" })
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -36,7 +37,8 @@ type World struct {
 	story  []string
 	phase  int // of the clients: 0 = at work, 1 = no new puts and every message is finished, 2 = over
 	faults []judge.Disturbance
-	owed   []string // requests that end a passing state, and failed
+	served []judge.Disturbance // times in which every put has to be accepted
+	owed   []string            // requests that end a passing state, and failed
 }
 
 // topic is one topic with its history.
@@ -55,6 +57,7 @@ type topic struct {
 type channel struct {
 	name    string
 	ordered bool
+	accepts string // the color of the messages that its filter lets through; "" = there is none
 }
 
 // rng makes a random source of its own for one part of the world, so that what one part draws does not depend on the others.
@@ -218,6 +221,9 @@ func (w *World) createTopics() error {
 			if c.ordered {
 				arguments = "&ordered=true"
 			}
+			if c.accepts != "" {
+				arguments += "&filter=" + url.QueryEscape("header:color="+c.accepts)
+			}
 			if err := w.ask("/channel/create?topic=" + t.name + "&channel=" + c.name + arguments); err != nil {
 				return err
 			}
@@ -322,7 +328,7 @@ func firstMissing(h *judge.History) string {
 			continue
 		}
 		for _, c := range h.Channels {
-			if p.Only != "" && p.Only != c.Name {
+			if !p.For(c) {
 				continue
 			}
 			for _, b := range p.Bodies {
@@ -362,7 +368,7 @@ func (m *machine) process() (p *daemon) {
 func (w *World) judge(r *Result) {
 	h := fnv.New64a()
 	for _, t := range w.topics {
-		t.h.Faults = w.faults
+		t.h.Faults, t.h.Served = w.faults, w.served
 		r.Violations = append(r.Violations, judge.Check(t.h)...)
 		r.Puts += len(t.h.Puts)
 		r.Deliveries += len(t.h.Deliveries)
