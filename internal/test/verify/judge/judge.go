@@ -15,7 +15,9 @@
 //	stray         a message for one channel is delivered by no other, and none by a channel whose filter refuses it
 //	passed        an ordered channel delivers a message only after consumers have tried to finish all before it
 //	shared        a receipt is accepted only for the newest delivery of its message; one of a leader that was replaced is not newer
-//	attempts      the attempts of a message begin at one and do not fall
+//	attempts      the attempts of a message begin at one, do not fall, and end where the channel's policy says
+//	vanished      a message that was delivered is delivered until consumers try to finish it, or is among the dead letters
+//	stale         a message is not delivered after its time to live
 //	unserved      puts are accepted while the faults leave enough brokers, as Served says
 //	redelivered   a message is not delivered again after its finish was accepted and a quiet time has passed
 package judge
@@ -105,7 +107,10 @@ type Channel struct {
 	Name    string
 	Ordered bool
 	Since   time.Duration // messages put later are for it
-	Accepts string        // the tag of the messages that its filter lets through; "" = there is none
+	// MaxAttempts is the policy's; after it, and after its time to live if it has failed before, a message is among the dead letters.
+	// 0 = no policy.
+	MaxAttempts int
+	Accepts     string // the tag of the messages that its filter lets through; "" = there is none
 }
 
 // History is all that the clients of one topic saw. Puts of one producer are in their order, deliveries in the order of arrival.
@@ -114,6 +119,8 @@ type History struct {
 	Puts       []*Put
 	Channels   []Channel
 	Deliveries []*Delivery
+	Dead       map[string]bool // bodies of the dead letters
+	TTL        time.Duration   // of each message; 0 = no limit
 	Faults     []Disturbance
 	Served     []Disturbance // times in which every put has to be accepted
 	Undrained  bool          // the history ends before every channel was empty: nothing is called lost
@@ -286,7 +293,7 @@ func (s *state) stored(p *Put) {
 			found++
 		}
 	}
-	if found > 0 && found < len(p.Bodies) && !s.h.Undrained && !s.h.Lossy {
+	if found > 0 && found < len(p.Bodies) && !s.h.Undrained && !s.h.Lossy && s.h.TTL == 0 {
 		s.fault("torn", "%d of %d messages of the put of %s are stored, attempts %v", found, len(p.Bodies), brief(p.Bodies[0]), p.Attempts)
 	}
 	if found == len(p.Bodies) && found > 1 {
@@ -315,7 +322,7 @@ func (s *state) together(p *Put) {
 
 // reached requires each acknowledged message from every channel that it is for.
 func (s *state) reached(p *Put) {
-	if !p.Acknowledged() || s.h.Undrained || s.h.Lossy {
+	if !p.Acknowledged() || s.h.Undrained || s.h.Lossy || s.h.TTL > 0 {
 		return
 	}
 	for _, c := range s.h.Channels {
@@ -377,6 +384,10 @@ func (s *state) consumed(c Channel) {
 		s.receipts(list)
 		s.again(list)
 		s.givenBack(list)
+		s.kept(c, list)
+	}
+	for _, d := range sorted {
+		s.alive(d)
 	}
 	if c.Ordered {
 		s.ordered(c, sorted)
@@ -435,6 +446,40 @@ func (s *state) givenBack(list []*Delivery) {
 		if sure && next.At < x.At+x.Delay && !s.disturbed(d.At-quiet, next.At) {
 			s.fault("early", "%s of %s was given back at %s for %s, and came at %s: %s", brief(d.Body), d.Channel, x.At, x.Delay, next.At, lives(list))
 		}
+	}
+}
+
+// kept requires that a message is delivered until consumers have tried to finish it, or ends among the dead letters. One with a time to
+// live may go without a trace where there is no topic for dead letters.
+func (s *state) kept(c Channel, list []*Delivery) {
+	body := list[0].Body
+	p := s.putOf(list[0])
+	if s.h.Undrained || s.h.Lossy || p == nil || !p.Acknowledged() || s.h.Dead[body] || s.h.TTL > 0 && c.MaxAttempts == 0 {
+		return
+	}
+	for _, d := range list {
+		if c.MaxAttempts > 0 && d.Attempts > c.MaxAttempts {
+			s.fault("attempts", "%s has %d attempts, of %d that %s allows: %s", brief(body), d.Attempts, c.MaxAttempts, c.Name, lives(list))
+			return
+		}
+		for _, x := range d.Settled {
+			if x.Verb == "finish" && (x.Accepted || x.Unknown) {
+				return
+			}
+		}
+	}
+	s.fault("vanished", "%s of %s was not finished, and did not come again: %s", brief(body), c.Name, lives(list))
+}
+
+// alive refuses a delivery after the time to live, unless the way to the consumer was disturbed.
+func (s *state) alive(d *Delivery) {
+	p := s.putOf(d)
+	if s.h.TTL == 0 || p == nil || p.Defer > 0 {
+		return
+	}
+	newest := p.Attempts[len(p.Attempts)-1].Answered
+	if d.At > newest+s.h.TTL+timely && !s.disturbed(d.At-quiet, d.At) {
+		s.fault("stale", "%s was put until %s to live for %s, and came from %s at %s", brief(d.Body), newest, s.h.TTL, d.Channel, d.At)
 	}
 }
 

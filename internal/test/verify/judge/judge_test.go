@@ -43,7 +43,7 @@ func good() *History {
 			if c.Name == "a" {
 				d.Receipt = "r-" + body
 			}
-			d.Settled = []Settlement{{Verb: "finish", At: at + second/2, Accepted: c.Name == "a"}}
+			d.Settled = []Settlement{{Verb: "finish", At: at + second/2, Accepted: c.Name == "a", Unknown: c.Name == "o"}}
 			h.Deliveries = append(h.Deliveries, d)
 		}
 	}
@@ -131,7 +131,19 @@ func TestEachRule(t *testing.T) {
 			}
 		}},
 		"refused while it has to be served": {"unserved", func(h *History) { h.Served = []Disturbance{{From: 12 * second, To: 14 * second}} }},
-		"no attempt":                        {"attempts", func(h *History) { of(h, "a", "m0").Attempts = 0 }},
+		"an attempt beyond the policy": {"attempts", func(h *History) {
+			h.Channels[0].MaxAttempts = 3
+			of(h, "a", "m0").Attempts = 4
+		}},
+		"given back, and never again": {"vanished", func(h *History) {
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		}},
+		"failed, expired, and not among the dead letters": {"vanished", func(h *History) {
+			h.TTL, h.Channels[0].MaxAttempts = time.Hour, 3
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		}},
+		"after its time to live": {"stale", func(h *History) { h.TTL = 5 * second }},
+		"no attempt":             {"attempts", func(h *History) { of(h, "a", "m0").Attempts = 0 }},
 		"again, finished": {"redelivered", func(h *History) {
 			again(h, "a", "m0", func(d *Delivery) { d.Receipt, d.Attempts, d.Asked, d.At = "other", 2, 50*second, 51*second })
 		}},
@@ -179,11 +191,20 @@ func TestAllowances(t *testing.T) {
 			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
 			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Delay: 5 * second, Accepted: true}}
 			again(h, "a", "m0", func(d *Delivery) {
-				d.Receipt, d.Attempts, d.Asked, d.At, d.Settled = "other", 2, 23*second, 24*second, nil
+				d.Receipt, d.Attempts, d.Asked, d.At = "other", 2, 23*second, 24*second
+				d.Settled = []Settlement{{Verb: "finish", At: 25 * second, Accepted: true}}
 			})
 		},
 		"a channel whose filter refuses all": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "red", Accepts: "red"}) },
-		"a channel that was made later":      func(h *History) { h.Channels = append(h.Channels, Channel{Name: "late", Since: 60 * second}) },
+		"failed, and among the dead letters": func(h *History) {
+			h.Channels[0].MaxAttempts, h.Dead = 3, map[string]bool{"m0": true}
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		},
+		"expired where there are no dead letters": func(h *History) {
+			h.TTL = time.Hour
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		},
+		"a channel that was made later": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "late", Since: 60 * second}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := good()

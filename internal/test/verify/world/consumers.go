@@ -112,6 +112,9 @@ func (c *consumer) message(conn *wire, frame []byte) bool {
 	c.w.lock(func() { c.t.h.Deliveries = append(c.t.h.Deliveries, d) })
 	c.recent = append(c.recent, d)
 	r := c.random.IntN(100)
+	if c.t.fails && r < 60 {
+		r = 84 + r/4
+	}
 	if c.w.closing() {
 		r = 0
 	}
@@ -186,6 +189,9 @@ func (x *worker) run() {
 
 func (x *worker) handle(d *judge.Delivery) {
 	r := x.random.IntN(100)
+	if x.t.fails && r < 50 {
+		r += 50
+	}
 	if x.w.closing() {
 		r = 0
 	}

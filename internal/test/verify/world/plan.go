@@ -38,15 +38,18 @@ func (w *World) draw() shape {
 	if r.IntN(4) == 0 {
 		s.durability = metadata.DurabilityReplicated
 	}
-	kinds := []func(*rand.Rand, int) *topic{plain, once, ordered}
+	kinds := []func(*rand.Rand, int) *topic{plain, once, ordered, failing}
 	for i := range 1 + r.IntN(3) {
 		t := kinds[r.IntN(len(kinds))](r, i)
 		t.create += fmt.Sprintf("&replication_factor=%d&min_in_sync=%d", s.replicas, s.replicas/2+1)
-		t.h = &judge.History{Topic: t.name}
+		t.h = &judge.History{Topic: t.name, TTL: t.ttl}
 		for _, c := range t.channels {
-			t.h.Channels = append(t.h.Channels, judge.Channel{Name: c.name, Ordered: c.ordered, Accepts: c.accepts})
+			t.h.Channels = append(t.h.Channels, judge.Channel{Name: c.name, Ordered: c.ordered, Accepts: c.accepts, MaxAttempts: c.attempts})
 		}
 		w.topics = append(w.topics, t)
+		if t.dead != nil {
+			w.dead = append(w.dead, t.dead)
+		}
 	}
 	return s
 }
@@ -92,6 +95,21 @@ func ordered(r *rand.Rand, i int) *topic {
 		name: fmt.Sprintf("ordered%d", i), create: fmt.Sprintf("&partitions=%d", 1+r.IntN(2)), consumers: 1 + r.IntN(3),
 		channels: []channel{{name: "c0", ordered: true}},
 	}
+}
+
+// failing topics have dead letters, and some of them a time to live.
+func failing(r *rand.Rand, i int) *topic {
+	t := plain(r, i)
+	t.name, t.fails = fmt.Sprintf("failing%d", i), true
+	t.dead = &topic{name: fmt.Sprintf("dead%d", i), channels: []channel{{name: "c0"}}, consumers: 1, h: &judge.History{}}
+	for j := range t.channels {
+		t.channels[j].attempts = 2 + r.IntN(3)
+	}
+	if r.IntN(2) == 0 {
+		t.ttl, t.deferred = time.Duration(2+r.IntN(6))*time.Second, false
+		t.create += fmt.Sprintf("&message_ttl=%s", t.ttl)
+	}
+	return t
 }
 
 // fault is one thing that happens.

@@ -30,6 +30,7 @@ type World struct {
 	log      *logrus.Logger
 	machines []*machine
 	topics   []*topic
+	dead     []*topic // for dead letters of topics
 	tasks    sync.WaitGroup
 	began    time.Time
 
@@ -48,6 +49,9 @@ type topic struct {
 	dedupe    string // "", "id", "content"
 	deferred  bool
 	only      bool
+	fails     bool   // its consumers fail more often
+	dead      *topic // for dead letters
+	ttl       time.Duration
 	channels  []channel
 	h         *judge.History
 	consumers int
@@ -55,9 +59,10 @@ type topic struct {
 }
 
 type channel struct {
-	name    string
-	ordered bool
-	accepts string // the color of the messages that its filter lets through; "" = there is none
+	name     string
+	ordered  bool
+	attempts int    // of its policy; 0 = it has none
+	accepts  string // the color of the messages that its filter lets through; "" = there is none
 }
 
 // rng makes a random source of its own for one part of the world, so that what one part draws does not depend on the others.
@@ -212,7 +217,7 @@ func (w *World) live(plan []fault, leaveOut map[int]bool) error {
 
 // createTopics makes the topics and their channels at any broker.
 func (w *World) createTopics() error {
-	for _, t := range w.topics {
+	for _, t := range slices.Concat(w.dead, w.topics) {
 		if err := w.ask("/topic/create?topic=" + t.name + t.create); err != nil {
 			return err
 		}
@@ -225,6 +230,13 @@ func (w *World) createTopics() error {
 				arguments += "&filter=" + url.QueryEscape("header:color="+c.accepts)
 			}
 			if err := w.ask("/channel/create?topic=" + t.name + "&channel=" + c.name + arguments); err != nil {
+				return err
+			}
+			if c.attempts == 0 {
+				continue
+			}
+			policy := fmt.Sprintf("/v1/channel/policy?topic=%s&channel=%s&max_attempts=%d&dead_letter_topic=%s", t.name, c.name, c.attempts, t.dead.name)
+			if err := w.ask(policy); err != nil {
 				return err
 			}
 		}
@@ -260,7 +272,7 @@ func (w *World) startClients(clients *sync.WaitGroup) {
 		p := &producer{w: w, n: i, name: name, ip: ip, random: w.rng(name), web: w.client(name, ip)}
 		clients.Go(p.run)
 	}
-	for i, t := range w.topics {
+	for i, t := range slices.Concat(w.topics, w.dead) {
 		for j, c := range t.channels {
 			for k := range t.consumers {
 				name := fmt.Sprintf("consumer %s/%s/%d", t.name, c.name, k)
@@ -296,6 +308,9 @@ func (w *World) drain() error {
 		n := 0
 		w.lock(func() {
 			missing = ""
+			for _, t := range w.dead {
+				n += len(t.h.Deliveries)
+			}
 			for _, t := range w.topics {
 				n += len(t.h.Deliveries)
 				if missing == "" {
@@ -319,6 +334,9 @@ func (w *World) drain() error {
 
 // firstMissing names an acknowledged message that a channel has not delivered; "" if there is none.
 func firstMissing(h *judge.History) string {
+	if h.TTL > 0 {
+		return ""
+	}
 	got := map[[2]string]bool{}
 	for _, d := range h.Deliveries {
 		got[[2]string{d.Channel, d.Body}] = true
@@ -369,6 +387,12 @@ func (w *World) judge(r *Result) {
 	h := fnv.New64a()
 	for _, t := range w.topics {
 		t.h.Faults, t.h.Served = w.faults, w.served
+		if t.dead != nil {
+			t.h.Dead = map[string]bool{}
+			for _, d := range t.dead.h.Deliveries {
+				t.h.Dead[d.Body] = true
+			}
+		}
 		r.Violations = append(r.Violations, judge.Check(t.h)...)
 		r.Puts += len(t.h.Puts)
 		r.Deliveries += len(t.h.Deliveries)
