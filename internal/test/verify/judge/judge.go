@@ -7,7 +7,7 @@
 //	unexpected    a delivered body was put
 //	refused       a message whose every attempt was refused or rolled back is nowhere
 //	duplicate     a message is stored at most once for each attempt that was acknowledged or in doubt, and
-//	              once at all if its repeats are recognised
+//	              once at all if its repeats are recognised, within the window that is in force
 //	rewritten     a message id names one body, and one body alone lies at a place
 //	torn          the messages of one put are stored together, next to each other, or not at all
 //	reordered     a partition is one log: a put that was answered before another one was sent lies before it
@@ -119,6 +119,7 @@ type History struct {
 	Puts       []*Put
 	Channels   []Channel
 	Deliveries []*Delivery
+	Windows    []Window        // in which repeats are recognised, in the order in which they came into force; none = for ever
 	Dead       map[string]bool // bodies of the dead letters
 	TTL        time.Duration   // of each message; 0 = no limit
 	Faults     []Disturbance
@@ -126,6 +127,9 @@ type History struct {
 	Undrained  bool          // the history ends before every channel was empty: nothing is called lost
 	Lossy      bool          // messages were removed on purpose
 }
+
+// Window is how long a put is recognised, from a time on.
+type Window struct{ From, For time.Duration }
 
 // Disturbance is a time; in History.Faults one in which a leader may have changed.
 type Disturbance struct{ From, To time.Duration }
@@ -277,7 +281,7 @@ func (p *Put) firstStored() (time.Duration, bool) {
 func (s *state) stored(p *Put) {
 	allowed := p.count(OK) + p.count(InDoubt)
 	if p.Once {
-		allowed = min(allowed, 1)
+		allowed = min(allowed, 1+s.outOfWindow(p))
 	}
 	found := 0
 	for _, b := range p.Bodies {
@@ -299,6 +303,31 @@ func (s *state) stored(p *Put) {
 	if found == len(p.Bodies) && found > 1 {
 		s.together(p)
 	}
+}
+
+// settling is how long a change of the window may take to come into force.
+const settling = 5 * time.Second
+
+// outOfWindow counts the repeats of a put that came when its window may have been over.
+func (s *state) outOfWindow(p *Put) (n int) {
+	first, _ := p.firstStored()
+	for _, a := range p.Attempts {
+		if a.Answer != Refused && a.Answered-first >= s.h.window(a.Sent-settling, a.Answered) {
+			n++
+		}
+	}
+	return n
+}
+
+// window is the shortest window that was in force between two times.
+func (h *History) window(from, to time.Duration) time.Duration {
+	shortest := time.Duration(1 << 62)
+	for i, w := range h.Windows {
+		if w.From <= to && (i+1 == len(h.Windows) || h.Windows[i+1].From >= from) {
+			shortest = min(shortest, w.For)
+		}
+	}
+	return shortest
 }
 
 // together requires the messages of a put next to each other, for puts that are stored once.
@@ -456,6 +485,9 @@ func (s *state) kept(c Channel, list []*Delivery) {
 	p := s.putOf(list[0])
 	if s.h.Undrained || s.h.Lossy || p == nil || !p.Acknowledged() || s.h.Dead[body] || s.h.TTL > 0 && c.MaxAttempts == 0 {
 		return
+	}
+	if s.h.TTL > 0 && s.disturbed(list[0].At-quiet, list[len(list)-1].At+s.h.TTL) {
+		return // a leader that died may have been alone to know that it failed
 	}
 	for _, d := range list {
 		if c.MaxAttempts > 0 && d.Attempts > c.MaxAttempts {

@@ -90,8 +90,13 @@ func TestEachRule(t *testing.T) {
 		"refused, and delivered":                         {"refused", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.Body, d.ID = "m6", id(0, 90) }) }},
 		"stored twice":                                   {"duplicate", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.ID = id(0, 90) }) }},
 		"stored again after a doubt, though recognised":  {"duplicate", func(h *History) { again(h, "a", "m5", func(d *Delivery) { d.ID = id(0, 90) }) }},
-		"an id with two bodies":                          {"rewritten", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.ID = id(0, 1) }) }},
-		"no id":                                          {"rewritten", func(h *History) { of(h, "a", "m0").ID = "x" }},
+		"stored again within the window, which was made longer": {"duplicate", func(h *History) {
+			h.Windows = []Window{{0, 2 * second}, {time.Second, 20 * second}}
+			h.Puts[4].Attempts = []Attempt{ok(9*second, 10*second), ok(25*second, 26*second)}
+			again(h, "a", "m5", func(d *Delivery) { d.ID = id(0, 90) })
+		}},
+		"an id with two bodies": {"rewritten", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.ID = id(0, 1) }) }},
+		"no id":                 {"rewritten", func(h *History) { of(h, "a", "m0").ID = "x" }},
 		"half a put": {"torn", func(h *History) {
 			h.Puts[1].Attempts[0].Answer = InDoubt
 			without(h, "a", "m2")
@@ -200,9 +205,19 @@ func TestAllowances(t *testing.T) {
 			h.Channels[0].MaxAttempts, h.Dead = 3, map[string]bool{"m0": true}
 			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
 		},
+		"failed, expired, and only a leader that died knew it": func(h *History) {
+			h.TTL, h.Channels[0].MaxAttempts = time.Hour, 3
+			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		},
 		"expired where there are no dead letters": func(h *History) {
 			h.TTL = time.Hour
 			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		},
+		"stored again after its window": func(h *History) {
+			h.Windows = []Window{{0, 60 * second}, {time.Second, 10 * second}}
+			h.Puts[4].Attempts = []Attempt{ok(9*second, 10*second), ok(25*second, 26*second)}
+			again(h, "a", "m5", func(d *Delivery) { d.ID, d.Receipt = id(0, 90), "other" })
 		},
 		"a channel that was made later": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "late", Since: 60 * second}) },
 	} {

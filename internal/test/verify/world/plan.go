@@ -43,6 +43,9 @@ func (w *World) draw() shape {
 		t := kinds[r.IntN(len(kinds))](r, i)
 		t.create += fmt.Sprintf("&replication_factor=%d&min_in_sync=%d", s.replicas, s.replicas/2+1)
 		t.h = &judge.History{Topic: t.name, TTL: t.ttl}
+		if t.dedupe != "" {
+			t.h.Windows = []judge.Window{{For: firstWindow}}
+		}
 		for _, c := range t.channels {
 			t.h.Channels = append(t.h.Channels, judge.Channel{Name: c.name, Ordered: c.ordered, Accepts: c.accepts, MaxAttempts: c.attempts})
 		}
@@ -76,12 +79,14 @@ func plain(r *rand.Rand, i int) *topic {
 // colors are a header of messages, for the filters of channels.
 var colors = []string{"red", "blue"}
 
+const firstWindow = time.Minute
+
 // once topics recognise repeats.
 func once(r *rand.Rand, i int) *topic {
 	t := plain(r, i)
 	t.name = fmt.Sprintf("once%d", i)
 	t.dedupe = []string{"id", "content"}[r.IntN(2)]
-	t.create += "&dedupe_window=60s"
+	t.create += fmt.Sprintf("&dedupe_window=%s", firstWindow)
 	if t.dedupe == "content" {
 		t.create += "&dedupe=content"
 		t.deferred = false
@@ -144,6 +149,9 @@ func (w *World) plan() (all []fault) {
 		return []fault{{at: time.Duration(1+r.IntN(4)) * time.Second, kind: "one full", on: r.IntN(w.shape.brokers), for_: 15 * time.Second, n: r.IntN(2)}}
 	}
 	n := r.IntN(20)
+	if slices.ContainsFunc(w.topics, func(t *topic) bool { return t.dedupe != "" }) && r.IntN(4) == 0 {
+		return w.longPlan(r)
+	}
 	storm := r.IntN(3) == 0 // faults come together: leaders die while others lag behind
 	center := time.Duration(r.Int64N(int64(w.shape.working)))
 	for range n {
@@ -157,6 +165,23 @@ func (w *World) plan() (all []fault) {
 		if storm {
 			f.at = min(center+time.Duration(r.IntN(1500))*time.Millisecond, w.shape.working-1)
 			f.kind = stormy[r.IntN(len(stormy))]
+		}
+		f.other = (f.on + 1 + r.IntN(w.shape.brokers-1)) % w.shape.brokers
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b fault) int { return int(a.at - b.at) })
+	return all
+}
+
+// longPlan lasts longer than the windows, which change in the middle. Puts are fewer.
+func (w *World) longPlan(r *rand.Rand) (all []fault) {
+	w.shape.working = time.Duration(60+r.IntN(60)) * time.Second
+	w.shape.putEvery *= 5
+	kinds := []string{"window", "window", "window", "kill", "restart", "power", "stop", "blackout", "move", "isolate"}
+	for range 4 + r.IntN(12) {
+		f := fault{
+			at: time.Duration(r.Int64N(int64(w.shape.working))), kind: kinds[r.IntN(len(kinds))], on: r.IntN(w.shape.brokers),
+			for_: time.Duration(50+r.IntN(4000)) * time.Millisecond, n: r.IntN(100),
 		}
 		f.other = (f.on + 1 + r.IntN(w.shape.brokers-1)) % w.shape.brokers
 		all = append(all, f)
@@ -373,7 +398,8 @@ func (w *World) operateOn(f fault, m, other *machine) {
 		if t.dedupe == "" {
 			return
 		}
-		begin = fmt.Sprintf("/v1/topic/set?topic=%s&dedupe_window=%ds", t.name, 30+f.n) // a producer gives up long before
+		w.setWindow(t, time.Duration(30+f.n)*time.Second)
+		return
 	case "drain":
 		begin, end = "/v1/broker/drain?node="+m.name, "/v1/broker/drain?cancel=true&node="+m.name
 	}
@@ -386,6 +412,18 @@ func (w *World) operateOn(f fault, m, other *machine) {
 			w.note("%v", err)
 			w.lock(func() { w.owed = append(w.owed, end) })
 		}
+	}
+}
+
+// setWindow changes the window of a topic. If the request fails, either one may be in force.
+func (w *World) setWindow(t *topic, d time.Duration) {
+	t.setting.Lock()
+	defer t.setting.Unlock()
+	before := t.h.Windows[len(t.h.Windows)-1].For
+	w.lock(func() { t.h.Windows = append(t.h.Windows, judge.Window{From: w.nowLocked(), For: d}) })
+	if err := w.askOnce(fmt.Sprintf("/v1/topic/set?topic=%s&dedupe_window=%s", t.name, d)); err != nil {
+		w.note("%v", err)
+		w.lock(func() { t.h.Windows = append(t.h.Windows, judge.Window{From: w.nowLocked(), For: min(d, before)}) })
 	}
 }
 

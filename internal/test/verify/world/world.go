@@ -54,6 +54,7 @@ type topic struct {
 	ttl       time.Duration
 	channels  []channel
 	h         *judge.History
+	setting   sync.Mutex // one change of the window at a time
 	consumers int
 	workers   int
 }
