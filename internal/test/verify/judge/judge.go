@@ -19,6 +19,7 @@
 //	vanished      a message that was delivered is delivered until consumers try to finish it, or is among the dead letters
 //	stale         a message is not delivered after its time to live
 //	unserved      puts are accepted while the faults leave enough brokers, as Served says
+//	effect        what an operator's request did, as its answer said, is seen soon after
 //	redelivered   a message is not delivered again after its finish was accepted and a quiet time has passed
 package judge
 
@@ -123,9 +124,17 @@ type History struct {
 	Dead       map[string]bool // bodies of the dead letters
 	TTL        time.Duration   // of each message; 0 = no limit
 	Faults     []Disturbance
+	Operations []Operation   // that were answered with success
 	Served     []Disturbance // times in which every put has to be accepted
 	Undrained  bool          // the history ends before every channel was empty: nothing is called lost
 	Lossy      bool          // messages were removed on purpose
+}
+
+// Operation is an operator's request.
+type Operation struct {
+	Text string
+	At   time.Duration // of the answer
+	Seen bool          // its effect
 }
 
 // Window is how long a put is recognised, from a time on.
@@ -194,6 +203,11 @@ func Check(h *History) []Violation {
 		s.stored(p)
 		s.reached(p)
 		s.served(p)
+	}
+	for _, o := range h.Operations {
+		if !o.Seen {
+			s.fault("effect", "%s was answered at %s, and is not so", o.Text, o.At)
+		}
 	}
 	s.order()
 	for _, c := range h.Channels {
@@ -486,7 +500,7 @@ func (s *state) kept(c Channel, list []*Delivery) {
 	if s.h.Undrained || s.h.Lossy || p == nil || !p.Acknowledged() || s.h.Dead[body] || s.h.TTL > 0 && c.MaxAttempts == 0 {
 		return
 	}
-	if s.h.TTL > 0 && s.disturbed(list[0].At-quiet, list[len(list)-1].At+s.h.TTL) {
+	if s.h.TTL > 0 && s.disturbed(list[0].At-quiet, list[len(list)-1].At+s.h.TTL+quiet) {
 		return // a leader that died may have been alone to know that it failed
 	}
 	for _, d := range list {

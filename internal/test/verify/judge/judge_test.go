@@ -22,8 +22,9 @@ func ok(sent, answered time.Duration) Attempt {
 // deferred one, one for one channel alone, one that is recognised after a doubt, one that was refused, and receipts.
 func good() *History {
 	h := &History{
-		Topic:    "orders",
-		Channels: []Channel{{Name: "a"}, {Name: "o", Ordered: true}},
+		Operations: []Operation{{Text: "create", At: second, Seen: true}},
+		Topic:      "orders",
+		Channels:   []Channel{{Name: "a"}, {Name: "o", Ordered: true}},
 		Puts: []*Put{
 			{Bodies: []string{"m0"}, Attempts: []Attempt{ok(1*second, 2*second)}},
 			{Bodies: []string{"m1", "m2"}, Attempts: []Attempt{ok(3*second, 4*second)}},
@@ -147,8 +148,9 @@ func TestEachRule(t *testing.T) {
 			h.TTL, h.Channels[0].MaxAttempts = time.Hour, 3
 			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
 		}},
-		"after its time to live": {"stale", func(h *History) { h.TTL = 5 * second }},
-		"no attempt":             {"attempts", func(h *History) { of(h, "a", "m0").Attempts = 0 }},
+		"after its time to live":   {"stale", func(h *History) { h.TTL = 5 * second }},
+		"deleted, and still there": {"effect", func(h *History) { h.Operations = []Operation{{Text: "delete", At: 50 * second}} }},
+		"no attempt":               {"attempts", func(h *History) { of(h, "a", "m0").Attempts = 0 }},
 		"again, finished": {"redelivered", func(h *History) {
 			again(h, "a", "m0", func(d *Delivery) { d.Receipt, d.Attempts, d.Asked, d.At = "other", 2, 50*second, 51*second })
 		}},

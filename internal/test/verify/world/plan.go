@@ -18,7 +18,8 @@ type shape struct {
 	segmentBytes      int64
 	journalBytes      int64
 	durability        metadata.Durability
-	deleteGrace       time.Duration
+	deletes           bool          // a topic is deleted at the end
+	deleteGrace       time.Duration // how long it can be undeleted
 	producers         int
 	putEvery          time.Duration // in the mean, of one producer
 	working           time.Duration // how long faults and puts last
@@ -37,6 +38,9 @@ func (w *World) draw() shape {
 	}
 	if r.IntN(4) == 0 {
 		s.durability = metadata.DurabilityReplicated
+	}
+	if s.deletes = r.IntN(3) == 0; r.IntN(2) == 0 {
+		s.deleteGrace = 30 * time.Second
 	}
 	kinds := []func(*rand.Rand, int) *topic{plain, once, ordered, failing}
 	for i := range 1 + r.IntN(3) {
@@ -392,6 +396,7 @@ func (w *World) operateOn(f fault, m, other *machine) {
 	case "pause channel":
 		begin = fmt.Sprintf("/channel/pause?topic=%s&channel=%s", t.name, c.name)
 		end = fmt.Sprintf("/channel/unpause?topic=%s&channel=%s", t.name, c.name)
+		f.for_ += time.Duration(f.n) * 50 * time.Millisecond // long enough for delayed messages to wait behind others
 	case "pause topic":
 		begin, end = "/topic/pause?topic="+t.name, "/topic/unpause?topic="+t.name
 	case "window":

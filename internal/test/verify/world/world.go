@@ -211,6 +211,9 @@ func (w *World) live(plan []fault, leaveOut map[int]bool) error {
 	w.lock(func() { w.phase = 1 })
 	w.note("peace: everything is healed, producers end")
 	err := w.drain()
+	if w.shape.deletes {
+		w.deletions()
+	}
 	w.lock(func() { w.phase = 2 })
 	clients.Wait()
 	return err
