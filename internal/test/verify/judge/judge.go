@@ -509,7 +509,8 @@ func (s *state) kept(c Channel, list []*Delivery) {
 			return
 		}
 		for _, x := range d.Settled {
-			if x.Verb == "finish" && (x.Accepted || x.Unknown) {
+			// The next leader refuses a finish that the one before carried out.
+			if x.Verb == "finish" && (x.Accepted || x.Unknown || s.disturbed(x.At-quiet, x.At+timely)) {
 				return
 			}
 		}

@@ -212,6 +212,10 @@ func TestAllowances(t *testing.T) {
 			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
 			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
 		},
+		"finished by a leader that died, and refused by the next": func(h *History) {
+			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "finish", At: 20 * second}}
+		},
 		"expired where there are no dead letters": func(h *History) {
 			h.TTL = time.Hour
 			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}

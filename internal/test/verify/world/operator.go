@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
 	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
@@ -21,6 +22,7 @@ func (w *World) deletions() {
 	w.operate("/topic/create?topic="+side+fmt.Sprintf("&replication_factor=%d", w.shape.replicas), w.there)
 	w.operate("/channel/create?topic="+side+"&channel=c", nil)
 	w.publish("old")
+	w.absurd()
 	w.operate("/topic/delete?topic="+side, w.gone)
 	if w.shape.deleteGrace > 0 {
 		w.operate("/v1/topic/undelete?topic="+side, func() bool { return w.there() && slices.Equal(w.consume("old"), []string{"old"}) })
@@ -30,9 +32,41 @@ func (w *World) deletions() {
 	w.operate("/channel/create?topic="+side+"&channel=c", nil)
 	w.publish("new")
 	if got := w.consume("new"); !slices.Equal(got, []string{"new"}) {
-		w.topics[0].h.Operations = append(w.topics[0].h.Operations, judge.Operation{Text: fmt.Sprintf("a topic made anew has %v", got), At: w.now()})
+		w.record(fmt.Sprintf("a topic made anew has %v", got), false)
 	}
 	w.operate("/topic/delete?topic="+side, w.gone)
+}
+
+// absurd asks for what no operator means: a success would be none.
+func (w *World) absurd() {
+	web := w.client("operator", net.IPv4(10, 0, 9, 1))
+	defer web.CloseIdleConnections()
+	now := time.Now().Unix() // as a place in the log it is far beyond the end
+	for _, path := range []string{
+		"/topic/create?topic=side0&partitions=0",
+		fmt.Sprintf("/v1/channel/seek?topic=%s&channel=c&to=%d", side, now),
+		fmt.Sprintf("/channel/create?topic=%s&channel=later&from=%d", side, now),
+		"/pub?topic=" + side + "&defer=18446744073709551616",
+	} {
+		status, _, err := fetch(web, "http://"+w.machines[0].addr(httpPort).String()+path, "absurd")
+		w.record(path, err != nil || status != http.StatusOK)
+	}
+	c, err := w.dial("operator", net.IPv4(10, 0, 9, 1), w.machines[0], nil)
+	if err != nil {
+		w.note("%v", err)
+		return
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(answerLimit)) // a closed connection fails at the read
+	text := "DPUB " + side + " 18446744073709551616\n"
+	_, _ = io.WriteString(c, text+nsqtext.Sized("absurd"))
+	_, err = c.Response()
+	w.record(text, err != nil)
+}
+
+// record notes an operation that was answered, and whether it is so.
+func (w *World) record(text string, seen bool) {
+	w.topics[0].h.Operations = append(w.topics[0].h.Operations, judge.Operation{Text: text, At: w.now(), Seen: seen})
 }
 
 // soon is how long an operation may take until every broker knows of it.
@@ -51,7 +85,7 @@ func (w *World) operate(path string, effect func() bool) {
 			w.pause(200 * time.Millisecond)
 		}
 	}
-	w.topics[0].h.Operations = append(w.topics[0].h.Operations, judge.Operation{Text: path, At: at, Seen: seen})
+	w.record(path, seen)
 }
 
 // there reports whether all brokers know the topic, gone whether none does.
