@@ -216,6 +216,10 @@ func TestAllowances(t *testing.T) {
 			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
 			of(h, "a", "m0").Settled = []Settlement{{Verb: "finish", At: 20 * second}}
 		},
+		"failed before a consumer saw it, and among the dead letters": func(h *History) {
+			h.Channels[0].MaxAttempts, h.Dead = 3, map[string]bool{"m0": true}
+			without(h, "a", "m0")
+		},
 		"expired where there are no dead letters": func(h *History) {
 			h.TTL = time.Hour
 			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}

@@ -59,6 +59,17 @@ type topic struct {
 	workers   int
 }
 
+// noteDead puts the dead letters that have come into the history.
+func (t *topic) noteDead() {
+	if t.dead == nil {
+		return
+	}
+	t.h.Dead = map[string]bool{}
+	for _, d := range t.dead.h.Deliveries {
+		t.h.Dead[d.Body] = true
+	}
+}
+
 type channel struct {
 	name     string
 	ordered  bool
@@ -316,6 +327,7 @@ func (w *World) drain() error {
 				n += len(t.h.Deliveries)
 			}
 			for _, t := range w.topics {
+				t.noteDead()
 				n += len(t.h.Deliveries)
 				if missing == "" {
 					missing = firstMissing(t.h)
@@ -354,7 +366,7 @@ func firstMissing(h *judge.History) string {
 				continue
 			}
 			for _, b := range p.Bodies {
-				if !got[[2]string{c.Name, b}] {
+				if !got[[2]string{c.Name, b}] && !(c.MaxAttempts > 0 && h.Dead[b]) {
 					return fmt.Sprintf("%s/%s: %.40s", h.Topic, c.Name, b)
 				}
 			}
@@ -391,12 +403,7 @@ func (w *World) judge(r *Result) {
 	h := fnv.New64a()
 	for _, t := range w.topics {
 		t.h.Faults, t.h.Served = w.faults, w.served
-		if t.dead != nil {
-			t.h.Dead = map[string]bool{}
-			for _, d := range t.dead.h.Deliveries {
-				t.h.Dead[d.Body] = true
-			}
-		}
+		t.noteDead()
 		r.Violations = append(r.Violations, judge.Check(t.h)...)
 		r.Puts += len(t.h.Puts)
 		r.Deliveries += len(t.h.Deliveries)
