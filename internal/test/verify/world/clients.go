@@ -189,7 +189,7 @@ func (p *producer) try(l letter) {
 }
 
 // repeatable is how long after its first attempt a put is repeated: longer than some windows.
-const repeatable = 100 * time.Second
+const repeatable = 220 * time.Second
 
 // again sends a put that was sent before, whatever its answers were. It returns false if there is none whose repeats are recognised.
 func (p *producer) again() bool {

@@ -179,8 +179,8 @@ func (w *World) plan() (all []fault) {
 
 // longPlan lasts longer than the windows, which change in the middle. Puts are fewer.
 func (w *World) longPlan(r *rand.Rand) (all []fault) {
-	w.shape.working = time.Duration(60+r.IntN(60)) * time.Second
-	w.shape.putEvery *= 5
+	w.shape.working = time.Duration(60+r.IntN(180)) * time.Second
+	w.shape.putEvery *= 8
 	kinds := []string{"window", "window", "window", "kill", "restart", "power", "stop", "blackout", "move", "isolate"}
 	for range 4 + r.IntN(12) {
 		f := fault{
