@@ -40,7 +40,7 @@ func (b *broker) together(a api.Answerer, key []byte, bodies ...string) {
 	for _, body := range bodies {
 		_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	}
-	b.gw.Publish("orders", key, d.Draft(ident.RequestID{}), a)
+	b.gw.Publish("orders", api.AnyPartition, key, d.Draft(ident.RequestID{}), a)
 }
 
 // TestMessagesGoToTheirPartitions: each message of a put is where it is when it is published alone, in the
@@ -149,7 +149,7 @@ func TestOneIDOfSeveralStays(t *testing.T) {
 			require.NoError(t, d.AddMessage(queue.Message{Body: []byte(body), Identity: x.Part(i)}))
 		}
 		a := &answers{}
-		w.brokers["n1"].gw.Publish("orders", nil, d.Draft(ident.RequestID{}), a)
+		w.brokers["n1"].gw.Publish("orders", api.AnyPartition, nil, d.Draft(ident.RequestID{}), a)
 		synctest.Wait()
 		requireOK(t, a, 1)
 		first := x.Part(0)

@@ -470,7 +470,7 @@ func draft(bodies ...string) queue.Draft {
 }
 
 func (b *broker) put(a api.Answerer, topic string, bodies ...string) {
-	b.gw.Publish(topic, nil, draft(bodies...), a)
+	b.gw.Publish(topic, api.AnyPartition, nil, draft(bodies...), a)
 }
 
 // told reports whether one of the broker's puts got this answer, by its metrics.

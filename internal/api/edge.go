@@ -24,11 +24,13 @@ type Publisher interface {
 	// Admit is called before a body of this size is read. It blocks for back-pressure, and creates the topic if it does
 	// not exist and that is allowed.
 	Admit(ctx context.Context, topic string, bytes int) error
-	// Publish takes one put, and fills in its request id. key nil: any partition.
-	Publish(topic string, key []byte, d queue.Draft, a Answerer)
-	// PublishAt is Publish to the partition with this number. outcome.ErrPartitionNotFound: the topic does not have it.
-	PublishAt(topic string, partition int, d queue.Draft, a Answerer)
+	// Publish takes one put, and fills in its request id. outcome.ErrPartitionNotFound: the topic does not have the
+	// partition. The key only counts with AnyPartition: it chooses the partition; nil: any.
+	Publish(topic string, partition int, key []byte, d queue.Draft, a Answerer)
 }
+
+// AnyPartition is the number that names no partition of a put.
+const AnyPartition = -1
 
 // Answerer receives the answer to one put, once. Answer must not block.
 type Answerer interface{ Answer(r PutResult) }
