@@ -141,7 +141,8 @@ func New(core Core, t transport, o Options) *Gateway {
 	g.mu.queues = make(map[ident.Partition]*putQueue)
 	g.out = newSender(g)
 	g.subs = newSubscriptions(g)
-	g.server = newRelayServer(g)
+	g.server = &relayServer{g: g}
+	g.server.mu.sessions = make(map[ident.Node]*relaySession)
 	g.wg.Add(2)
 	go g.run()
 	go g.out.run()

@@ -13,6 +13,7 @@ package api
 import (
 	"context"
 
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
@@ -191,12 +192,12 @@ type DeferredMessage struct {
 // ChannelPosition is the position of one channel in one partition. Every message below Confirmed, and in the ranges
 // Settled above it, is finished or in Deferred.
 type ChannelPosition struct {
-	Channel   string             `json:"channel"`
-	Partition int                `json:"partition"`
-	Confirmed ident.Sequence     `json:"confirmed"`
-	Settled   []SequenceSpan     `json:"settled,omitempty"`
-	Deferred  []DeferredPosition `json:"deferred,omitempty"` // by sequence
-	Consumers int                `json:"consumers"`
+	Channel   string                       `json:"channel"`
+	Partition int                          `json:"partition"`
+	Confirmed ident.Sequence               `json:"confirmed"`
+	Settled   []SequenceSpan               `json:"settled,omitempty"`
+	Deferred  []msgstream.DeferredPosition `json:"deferred,omitempty"` // by sequence
+	Consumers int                          `json:"consumers"`
 }
 
 // SeekResult is the effect of a seek in messages. A number is null if the answer of a leader was lost.
@@ -237,13 +238,6 @@ type FinishedElsewhere struct {
 type SequenceSpan struct {
 	From ident.Sequence `json:"from"`
 	To   ident.Sequence `json:"to"`
-}
-
-// DeferredPosition is a message that was delivered or delayed, and is not finished.
-type DeferredPosition struct {
-	Sequence   ident.Sequence `json:"sequence"`
-	DeadlineNS int64          `json:"deadline,omitempty"` // unix ns; 0: due
-	Attempts   uint16         `json:"attempts,omitempty"`
 }
 
 // Stats has the queues that this broker leads. Only leaders report, because tools sum over brokers.
