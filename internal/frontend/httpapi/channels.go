@@ -73,9 +73,8 @@ var channelRoutes = []Route{
 		"Move a channel, so that it delivers messages again or skips them. A sequence beyond the end of a partition, or a "+
 			"time in the future, is refused: nothing is moved in any partition.",
 		argsSeek...).replies(api.SeekResult{}),
-	post("/v1/channel/finish", access.Administer, reading(readFinishElsewhere, func(a *endpoints, q *request, op api.FinishElsewhere) (any, error) {
-		return a.b.Channels.FinishElsewhere(q.Context(), op)
-	}), "Finish messages of one partition for a channel without consumers, because another channel has finished their "+
+	post("/v1/channel/finish", access.Administer, reading(readFinishElsewhere, (*endpoints).finishElsewhere),
+		"Finish messages of one partition for a channel without consumers, because another channel has finished their "+
 		"originals; nsqctl mirror and import use it. The channel never moves back. Messages that it has delivered or "+
 		"deferred stay.", argsFinish...).replies(api.FinishedElsewhere{}),
 	get("/v1/channel/deferred", access.Administer, reading((*request).listed, (*endpoints).deferred), "Deferred messages, by deadline.",
