@@ -75,8 +75,8 @@ var channelRoutes = []Route{
 		argsSeek...).replies(api.SeekResult{}),
 	post("/v1/channel/finish", access.Administer, reading(readFinishElsewhere, (*endpoints).finishElsewhere),
 		"Finish messages of one partition for a channel without consumers, because another channel has finished their "+
-		"originals; nsqctl mirror and import use it. The channel never moves back. Messages that it has delivered or "+
-		"deferred stay.", argsFinish...).replies(api.FinishedElsewhere{}),
+			"originals; nsqctl mirror and import use it. The channel never moves back. Messages that it has delivered or "+
+			"deferred stay.", argsFinish...).replies(api.FinishedElsewhere{}),
 	get("/v1/channel/deferred", access.Administer, reading((*request).listed, (*endpoints).deferred), "Deferred messages, by deadline.",
 		argTopicName, argChannel, argListed).replies(deferredReply{}),
 	post("/v1/channel/deferred/cancel", access.Administer, reading((*request).messageIDs, (*endpoints).cancelDeferred),
