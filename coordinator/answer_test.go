@@ -27,7 +27,7 @@ func TestAnsweredPutIsSeen(t *testing.T) {
 			seen, bytes := make(chan ident.Sequence, 1), uint64(0)
 			d := queue.NewDraft(8)
 			_ = d.AddMessage(queue.Message{Body: []byte("next")})
-			c.nodes["n1"].Gateway.Publish("orders", nil, d.Draft(ident.RequestID{}), answerFunc(func(r api.PutResult) {
+			c.nodes["n1"].Gateway.Publish("orders", api.AnyPartition, nil, d.Draft(ident.RequestID{}), answerFunc(func(r api.PutResult) {
 				bytes = c.nodes["n1"].Broker.Inspector.Topics("orders", "", false)[0].MessageBytes
 				v, _ := c.view("n1", "orders")
 				seen <- v.Partitions[0].CommittedSequence

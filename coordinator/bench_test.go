@@ -42,7 +42,7 @@ func benchmarkPut(b *testing.B, atLeader bool, inFlight int) {
 		d := queue.NewDraft(len(body))
 		_ = d.AddMessage(queue.Message{Body: body})
 		done.Add(1)
-		p.Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(r api.PutResult) {
+		p.Publish("orders", api.AnyPartition, nil, d.Draft(ident.RequestID{}), answered(func(r api.PutResult) {
 			if r.Err != nil {
 				b.Error(r.Err)
 			}

@@ -9,11 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/stretchr/testify/require"
 )
 
 // all are the brokers of a cluster of three.
@@ -33,7 +34,7 @@ func (c *cluster) putMessage(on, topic string, key []byte, m queue.Message) api.
 	d := queue.NewDraft(len(m.Body))
 	require.NoError(c.t, d.AddMessage(m))
 	a := make(answers, 1)
-	p.Publish(topic, key, d.Draft(ident.RequestID{}), a)
+	p.Publish(topic, api.AnyPartition, key, d.Draft(ident.RequestID{}), a)
 	r := <-a
 	require.NoError(c.t, r.Err)
 	return r.ID

@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
@@ -28,9 +32,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
-	"github.com/sirupsen/logrus"
-	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -280,7 +281,7 @@ func (c *cluster) put(on, topic, body string) error {
 	d := queue.NewDraft(len(body))
 	_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	a := make(answers, 1)
-	p.Publish(topic, nil, d.Draft(ident.RequestID{}), a)
+	p.Publish(topic, api.AnyPartition, nil, d.Draft(ident.RequestID{}), a)
 	select {
 	case r := <-a:
 		return r.Err

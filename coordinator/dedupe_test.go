@@ -24,7 +24,7 @@ func (c *cluster) publishID(on, topic, id string) api.PutResult {
 	d := queue.NewDraft(len(id))
 	require.NoError(c.t, d.AddMessage(queue.Message{Body: []byte(id), Identity: queue.IdentityOf([]byte(id))}))
 	a := make(answers, 1)
-	p.Publish(topic, nil, d.Draft(ident.RequestID{}), a)
+	p.Publish(topic, api.AnyPartition, nil, d.Draft(ident.RequestID{}), a)
 	return <-a
 }
 
@@ -49,7 +49,7 @@ func (c *cluster) publishKeyed(on, topic string, key []byte, messages ...queue.M
 	}
 	require.NoError(c.t, p.Admit(c.t.Context(), topic, d.Size()))
 	a := make(answers, 1)
-	p.Publish(topic, key, d.Draft(ident.RequestID{}), a)
+	p.Publish(topic, api.AnyPartition, key, d.Draft(ident.RequestID{}), a)
 	return <-a
 }
 

@@ -2,7 +2,7 @@ package coordinator
 
 import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -25,7 +25,7 @@ func (b *Broker) Leads(p ident.Partition) bool { return b.core().Leads(p) }
 func (b *Broker) Queue(p ident.Partition) (*nsqd.Partition, bool) { return b.core().Queue(p) }
 
 // ProposePut submits a put.
-func (b *Broker) ProposePut(p ident.Partition, d queue.Draft, c replica.Completer) {
+func (b *Broker) ProposePut(p ident.Partition, d queue.Draft, c outcome.Completer) {
 	b.engine.Propose(p, d, c)
 }
 

@@ -28,7 +28,6 @@ type directory struct {
 	b             *Broker
 }
 
-// TopicSettings implements api.Directory.
 func (d directory) TopicSettings(topic string) (api.TopicSettings, bool) {
 	return d.b.Admin.Settings(topic)
 }

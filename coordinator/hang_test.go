@@ -9,12 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/stretchr/testify/require"
 )
 
 // failover bounds the time from the moment when the leader's disk hangs to the answer of a
@@ -158,7 +159,7 @@ func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
 		t.Cleanup(back)
 		d := queue.NewDraft(2)
 		_ = d.AddMessage(queue.Message{Body: []byte("m1")})
-		c.nodes[leader].Gateway.Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(api.PutResult) {
+		c.nodes[leader].Gateway.Publish("orders", api.AnyPartition, nil, d.Draft(ident.RequestID{}), answered(func(api.PutResult) {
 			close(hung) // answers are given in the pass
 			<-wakes
 		}))

@@ -6,9 +6,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/stretchr/testify/require"
 )
 
 // TestLargeStateOfAChannel: the state of a channel with many delayed messages, 16 bytes each, is longer than the header
@@ -29,7 +31,7 @@ func TestLargeStateOfAChannel(t *testing.T) {
 			p := c.nodes["n1"].Gateway
 			require.NoError(t, p.Admit(t.Context(), "orders", each))
 			a := make(answers, 1)
-			p.Publish("orders", nil, d.Draft(ident.RequestID{}), a)
+			p.Publish("orders", api.AnyPartition, nil, d.Draft(ident.RequestID{}), a)
 			require.NoError(t, (<-a).Err)
 		}
 		s := c.subscribe("n1", "orders", "billing", 10)

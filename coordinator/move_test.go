@@ -14,14 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/stretchr/testify/require"
 )
 
 // administer asks one broker for an operation.
@@ -281,7 +281,7 @@ func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
 		t.Cleanup(release)
 		d := queue.NewDraft(2)
 		_ = d.AddMessage(queue.Message{Body: []byte("m1")})
-		c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{Producer: 1, N: 1}), completerFunc(func(replica.Completion) {
+		c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{Producer: 1, N: 1}), completerFunc(func(outcome.Completion) {
 			close(answering) // the pass continues when this returns
 			<-goOn
 		}))
@@ -296,9 +296,9 @@ func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
 }
 
 // completerFunc is called with the outcome of a put, in the core loop's pass.
-type completerFunc func(replica.Completion)
+type completerFunc func(outcome.Completion)
 
-func (f completerFunc) Complete(c replica.Completion) { f(c) }
+func (f completerFunc) Complete(c outcome.Completion) { f(c) }
 
 // moveByHand removes a broker from a partition's replicas and gives the leadership to another member, in one write.
 func (c *cluster) moveByHand(p ident.Partition, from string) {

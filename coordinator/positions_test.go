@@ -65,7 +65,7 @@ func TestPositionsOfChannels(t *testing.T) {
 	})
 }
 
-// TestPutsToAPartition: PublishAt stores in the named partition, and refuses one that the topic does not have.
+// TestPutsToAPartition: Publish stores in the named partition, and refuses one that the topic does not have.
 func TestPutsToAPartition(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestPutsToAPartition(t *testing.T) {
 			d := queue.NewDraft(1)
 			_ = d.AddMessage(queue.Message{Body: []byte("x")})
 			a := make(answers, 1)
-			p.PublishAt("orders", partition, d.Draft(ident.RequestID{}), a)
+			p.Publish("orders", partition, nil, d.Draft(ident.RequestID{}), a)
 			return <-a
 		}
 		for partition, times := range map[int]int{0: 1, 1: 3, 2: 2} {
@@ -86,7 +86,7 @@ func TestPutsToAPartition(t *testing.T) {
 				require.EqualValues(t, i, r.Sequence, "partition %d", partition)
 			}
 		}
-		for _, partition := range []int{-1, 3} {
+		for _, partition := range []int{-2, 3} {
 			require.ErrorIs(t, put(partition).Err, outcome.ErrInvalid)
 		}
 	})

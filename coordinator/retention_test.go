@@ -8,11 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/stretchr/testify/require"
 )
 
 const smallSegment = 64 << 10
@@ -27,7 +28,7 @@ func (c *cluster) fill(topic string, n int) {
 	for range n {
 		d := queue.NewDraft(len(body))
 		_ = d.AddMessage(queue.Message{Body: body})
-		p.Publish(topic, nil, d.Draft(ident.RequestID{}), a)
+		p.Publish(topic, api.AnyPartition, nil, d.Draft(ident.RequestID{}), a)
 	}
 	for range n {
 		require.NoError(c.t, (<-a).Err)

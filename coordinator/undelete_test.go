@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
@@ -277,10 +276,10 @@ func TestTopicInTheTrashTakesNoPuts(t *testing.T) {
 		c.do(leader, "topic.delete", "orders", "", nil)
 		d := queue.NewDraft(4)
 		_ = d.AddMessage(queue.Message{Body: []byte("late")})
-		done := make(chan replica.Outcome, 1)
-		c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{Producer: 1, N: 1}), completerFunc(func(x replica.Completion) { done <- x.Outcome }))
+		done := make(chan outcome.Outcome, 1)
+		c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{Producer: 1, N: 1}), completerFunc(func(x outcome.Completion) { done <- x.Outcome }))
 		c.nodes[leader].FlushPuts()
-		require.Equal(t, replica.NotLeader, <-done)
+		require.Equal(t, outcome.NotLeader, <-done)
 		require.NoError(t, c.undelete("n2", "orders"))
 		require.Equal(t, map[string]int{"m0": 1}, c.drain("n2", "orders", 1))
 	})

@@ -12,14 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/stretchr/testify/require"
 )
 
 // slowList makes the listing of a topic's channels wait.
@@ -139,7 +139,7 @@ func TestQueueOfADeletedTopicDoesNotLead(t *testing.T) {
 						_ = d.AddMessage(queue.Message{Body: []byte("x")})
 						done := make(fates, 1)
 						c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{}), done)
-						if (<-done).Outcome != replica.Committed {
+						if (<-done).Outcome != outcome.Committed {
 							return
 						}
 					}
@@ -158,9 +158,9 @@ func TestQueueOfADeletedTopicDoesNotLead(t *testing.T) {
 	})
 }
 
-type fates chan replica.Completion
+type fates chan outcome.Completion
 
-func (f fates) Complete(c replica.Completion) { f <- c }
+func (f fates) Complete(c outcome.Completion) { f <- c }
 
 // TestChannelBelowTheMinimum: if a channel cannot be created in time because replicas are
 // missing, the answer is to try again, on the leader as elsewhere.

@@ -58,8 +58,8 @@ func (f *inFlightSet) longest(now int64) (age time.Duration) {
 	return age
 }
 
-// add puts a copy of v into flight and returns it.
-func (f *inFlightSet) add(v delivery) *delivery {
+// add puts a copy of v into flight.
+func (f *inFlightSet) add(v delivery) {
 	var x *delivery
 	if n := len(f.free); n > 0 {
 		x, f.free = f.free[n-1], f.free[:n-1]
@@ -74,7 +74,6 @@ func (f *inFlightSet) add(v delivery) *delivery {
 	f.heap = append(f.heap, x)
 	f.up(len(f.heap)-1, x)
 	f.link(x)
-	return x
 }
 
 // remove removes x. The caller may read x until the next add.

@@ -80,8 +80,7 @@ func fromError(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	var wire *Error
-	if errors.As(err, &wire) {
+	if wire, ok := errors.AsType[*Error](err); ok {
 		return &Error{Code: wire.Code, Class: wire.Class, Text: clip(err.Error())}
 	}
 	for _, r := range rows {

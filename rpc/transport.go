@@ -330,7 +330,6 @@ func (t *Transport) Counters() Counters {
 // traffic counts the bytes of one peer's connections.
 type traffic struct{ sent, received atomic.Uint64 }
 
-// peerTraffic is the traffic with one peer.
 type peerTraffic struct {
 	Node           ident.Node
 	Up             bool

@@ -365,7 +365,6 @@ type tlsFilter struct {
 	out io.Writer
 }
 
-// Filter implements nsq.DiscoveryFilter.
 func (f tlsFilter) Filter(addresses []string) []string {
 	return slices.DeleteFunc(addresses, func(address string) bool {
 		err := f.CheckTLS(context.Background(), address) // go-nsq passes no context

@@ -138,17 +138,9 @@ func (s *standby) Admit(ctx context.Context, topic string, bytes int) error {
 	return s.refused()
 }
 
-func (s *standby) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
+func (s *standby) Publish(topic string, partition int, key []byte, d queue.Draft, a api.Answerer) {
 	if b := s.broker.Load(); b != nil {
-		b.publisher.Publish(topic, key, d, a)
-		return
-	}
-	a.Answer(api.PutResult{Err: s.refused()}) // the put was never admitted
-}
-
-func (s *standby) PublishAt(topic string, partition int, d queue.Draft, a api.Answerer) {
-	if b := s.broker.Load(); b != nil {
-		b.publisher.PublishAt(topic, partition, d, a)
+		b.publisher.Publish(topic, partition, key, d, a)
 		return
 	}
 	a.Answer(api.PutResult{Err: s.refused()}) // the put was never admitted

@@ -310,7 +310,6 @@ func (c *Channels) forgetDeleted(ctx context.Context, topic string, t ident.Topi
 	})
 }
 
-// channelConflict is conflict for a channel.
 func channelConflict(s metadata.ChannelState, op api.CreateChannel) error {
 	var differ []string
 	if op.From != "" && op.From != s.From {

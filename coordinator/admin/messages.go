@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
@@ -123,7 +124,7 @@ func (q *Queues) Positions(req calls.PositionsRequest) (all []api.ChannelPositio
 			at.Settled = append(at.Settled, api.SequenceSpan(s))
 		}
 		for _, e := range x.Deferred {
-			at.Deferred = append(at.Deferred, api.DeferredPosition{Sequence: e.Seq(), DeadlineNS: e.Deadline, Attempts: e.Attempts()})
+			at.Deferred = append(at.Deferred, msgstream.DeferredPosition{Sequence: e.Seq(), DeadlineNS: e.Deadline, Attempts: e.Attempts()})
 		}
 		all = append(all, at)
 	}

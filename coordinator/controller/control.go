@@ -121,7 +121,6 @@ func (c *controller) acquire(ctx context.Context) (fence metadata.Compare, ok bo
 	return metadata.Compare{Key: key, Create: e.Create, Mod: -1}, true
 }
 
-// carryOutAll carries out a plan.
 func (c *controller) carryOutAll(ctx context.Context, fence metadata.Compare, steps []plan.Action) {
 	concurrency.Each(len(steps), transactions, func(i int) {
 		if err := c.carryOut(ctx, fence, steps[i]); err != nil {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
@@ -20,7 +21,7 @@ const (
 // gather adds a put to the next group of its partition, or refuses it before anything is written.
 func (l *loop) gather(p *Partition, e *event) {
 	if refused := l.refusal(p, &e.draft); refused != 0 {
-		l.answer(e.done, replica.Completion{Outcome: refused})
+		l.answer(e.done, outcome.Completion{Outcome: refused})
 		return
 	}
 	if p.putBytes > 0 && p.putBytes+e.draft.Size() > groupBytes {

@@ -5,11 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/rpc"
-	"github.com/sirupsen/logrus/hooks/test"
-	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -36,7 +37,7 @@ type recorder struct {
 func (r *recorder) Step(ev replica.Event, out *replica.Effects) {
 	if ev == committed {
 		r.behind = false
-		out.Done = make([]replica.Completion, r.groups[len(r.groups)-1]+r.changes)
+		out.Done = make([]outcome.Completion, r.groups[len(r.groups)-1]+r.changes)
 	}
 	if p, ok := ev.(replica.Propose); ok {
 		r.groups = append(r.groups, len(p.Puts))

@@ -6,14 +6,15 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
+func (l *loop) count(p *Partition, t ticket, o outcome.Outcome) {
 	switch o {
-	case replica.Committed:
+	case outcome.Committed:
 		now := time.Now()
 		l.o.Metrics.Took(metrics.StageReplicate, now.Sub(t.proposed))
 		l.o.Metrics.Took(metrics.StageCommit, now.Sub(t.at))
@@ -23,7 +24,7 @@ func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
 			t.traced(Stages{p.topic, int(p.id.Number), t.at, t.proposed, now, l.slow.synced, t.messages, t.bytes})
 		}
 		p.queue.CountStored(t.bytes)
-	case replica.Duplicate, replica.Repeated:
+	case outcome.Duplicate, outcome.Repeated:
 		l.o.Metrics.Add(metrics.EventRepeated, 1)
 	}
 }

@@ -40,7 +40,7 @@ func (l *loop) journal() {
 	var parts []machineToken
 	for _, p := range l.touched {
 		if len(p.out.Write) > 0 {
-			if slices.ContainsFunc(p.out.Write, isAppend) {
+			if slices.ContainsFunc(p.out.Write, func(w queue.Write) bool { return w.Kind == queue.WriteAppend }) {
 				l.pace.put(l.now)
 			}
 			subs = append(subs, store.Submission{Partition: p.store, Writes: p.out.Write})
@@ -62,9 +62,6 @@ func (l *loop) journal() {
 	clear(subs)
 	l.subs = subs
 }
-
-// isAppend distinguishes puts from changes of channels and epochs.
-func isAppend(w queue.Write) bool { return w.Kind == queue.WriteAppend }
 
 // synced steps the machines of all submissions up to token.
 func (l *loop) synced(token uint64, err error) {

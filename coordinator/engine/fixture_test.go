@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -69,7 +70,7 @@ func (a *alone) Submit(c nsqd.Change) { commitChange(c) }
 
 func commitChange(c nsqd.Change) {
 	if c.Done != nil {
-		c.Done.Complete(replica.Completion{Outcome: replica.Committed})
+		c.Done.Complete(outcome.Completion{Outcome: outcome.Committed})
 	}
 }
 

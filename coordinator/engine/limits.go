@@ -62,13 +62,13 @@ func (p *Partition) Limited() bool { return p.ceiling.Load() != 0 }
 
 // refusal is the outcome of a put that is refused before anything is written (AC-2): its topic is deleted or full, or
 // disks are below their reserve. 0 = it is admitted.
-func (l *loop) refusal(p *Partition, d *queue.Draft) replica.Outcome {
+func (l *loop) refusal(p *Partition, d *queue.Draft) outcome.Outcome {
 	v := p.view.Load()
 	switch {
 	case d.Control != 0: // of the leader itself
 		return 0
 	case p.Trashed():
-		return replica.NotLeader // as for a partition that is not hosted: the gateway then reads the metadata
+		return outcome.NotLeader // as of a partition that is not hosted: the gateway asks the metadata
 	case p.full(p.putBytes + d.Size()):
 		return outcome.TopicFull
 	case l.o.Reserve.Short(v.ISR) && l.roomy(v.ISR) < max(v.MinInSync, 1): // otherwise the machine holds the put (AC-9)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/store"
@@ -212,17 +213,17 @@ func (l *loop) handle(e *event) {
 func (l *loop) refuse(e *event) {
 	switch e.kind {
 	case eventPut:
-		l.answer(e.done, replica.Completion{Outcome: replica.NotLeader})
+		l.answer(e.done, outcome.Completion{Outcome: outcome.NotLeader})
 	case eventChange:
 		if e.done != nil {
-			e.done.Complete(replica.Completion{Outcome: replica.NotLeader})
+			e.done.Complete(outcome.Completion{Outcome: outcome.NotLeader})
 		}
 	case eventRetire, eventBarrier:
 		close(e.ack)
 	}
 }
 
-func (l *loop) answer(to replica.Completer, c replica.Completion) {
+func (l *loop) answer(to outcome.Completer, c outcome.Completion) {
 	l.puts.Leave()
 	to.Complete(c)
 }
@@ -292,7 +293,7 @@ func (l *loop) abandonAll() {
 	}
 	for _, p := range l.hosted {
 		for _, put := range p.puts {
-			p.complete(replica.Completion{Ticket: put.Ticket, Outcome: replica.NotLeader})
+			p.complete(outcome.Completion{Ticket: put.Ticket, Outcome: outcome.NotLeader})
 		}
 		p.puts = nil
 		p.abandon()

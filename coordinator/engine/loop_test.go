@@ -4,11 +4,13 @@ import (
 	"context"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/stretchr/testify/require"
 )
 
 // TestChangeOfAPartitionThatHasGone: its caller is answered, wherever the change was.
@@ -76,7 +78,7 @@ func TestPutsOfALoopThatEnds(t *testing.T) {
 	a.e.Propose(a.p.id, queue.Marker(), answers[2])
 	l.abandonAll()
 	a.e.Propose(a.p.id, queue.Marker(), answers[3])
-	for i, want := range []replica.Outcome{replica.InDoubt, replica.NotLeader, replica.NotLeader, replica.NotLeader} {
+	for i, want := range []outcome.Outcome{outcome.InDoubt, outcome.NotLeader, outcome.NotLeader, outcome.NotLeader} {
 		require.Len(t, answers[i], 1)
 		require.Equal(t, want, (<-answers[i]).Outcome)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -30,7 +31,7 @@ type event struct {
 	id        ident.Partition
 	step      replica.Event
 	draft     queue.Draft
-	done      replica.Completer // of a change: nil if no caller waits
+	done      outcome.Completer // of a change: nil if nothing waits
 	at        time.Time         // of a put: when it was submitted
 	delta     []byte
 	token     uint64

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -15,10 +16,10 @@ const inlineBytes = 64 << 10
 
 // Propose submits a put to the partition's loop; c is completed exactly once, perhaps
 // before Propose returns. The caller then releases its locks and calls Flush.
-func (e *Engine) Propose(p ident.Partition, d queue.Draft, c replica.Completer) {
+func (e *Engine) Propose(p ident.Partition, d queue.Draft, c outcome.Completer) {
 	l := e.loopOf(p)
 	if !l.submit(event{kind: eventPut, id: p, draft: d, done: c, at: time.Now()}, l.puts.Enter(), d.Size()) {
-		l.answer(c, replica.Completion{Outcome: replica.NotLeader})
+		l.answer(c, outcome.Completion{Outcome: outcome.NotLeader})
 	}
 }
 
@@ -103,11 +104,11 @@ func (l *loop) Synced(token uint64, err error) {
 	l.submit(e, true, 0)
 }
 
-// single is the replica.Completer of one put that a goroutine waits for.
-type single chan replica.Completion
+// single is the outcome.Completer of one put that a goroutine waits for.
+type single chan outcome.Completion
 
-// Complete implements replica.Completer; capacity 1, called once.
-func (s single) Complete(c replica.Completion) { s <- c }
+// Complete implements outcome.Completer; capacity 1, called once.
+func (s single) Complete(c outcome.Completion) { s <- c }
 
 // PutControl puts a control batch and waits for its outcome. false: not the leader, or not enough replicas.
 func (e *Engine) PutControl(ctx context.Context, p ident.Partition, d queue.Draft) (committed bool, err error) {
@@ -116,7 +117,7 @@ func (e *Engine) PutControl(ctx context.Context, p ident.Partition, d queue.Draf
 	e.Flush()
 	select {
 	case c := <-done:
-		return c.Outcome == replica.Committed, nil
+		return c.Outcome == outcome.Committed, nil
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}

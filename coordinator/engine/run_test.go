@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -90,7 +91,7 @@ func TestAnsweredPutLeavesTheNextUncontended(t *testing.T) {
 	for n := range 3 {
 		e.Propose(r.host.id, draft, make(single, 1))
 		require.Len(t, r.groups, n+1)
-		r.host.complete(replica.Completion{Ticket: r.host.tickets.last})
+		r.host.complete(outcome.Completion{Ticket: r.host.tickets.last})
 		r.loop.Synced(r.loop.token, nil)
 	}
 	require.Zero(t, r.loop.puts.N())

@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 // ticket is the completer of a put or a change, with the statistics of a put.
 type ticket struct {
-	done            replica.Completer
+	done            outcome.Completer
 	isPut           bool
 	at              time.Time    // when the put was submitted
 	proposed        time.Time    // when the loop came to it
@@ -39,7 +40,7 @@ func (p *Partition) newTicket(t ticket) uint64 {
 	return p.tickets.last
 }
 
-func (p *Partition) complete(c replica.Completion) {
+func (p *Partition) complete(c outcome.Completion) {
 	t, ok := p.tickets.open[c.Ticket]
 	if !ok {
 		return
@@ -57,7 +58,7 @@ func (p *Partition) complete(c replica.Completion) {
 // leader may commit them.
 func (p *Partition) abandon() {
 	for n := range p.tickets.open {
-		p.complete(replica.Completion{Ticket: n, Outcome: replica.InDoubt})
+		p.complete(outcome.Completion{Ticket: n, Outcome: outcome.InDoubt})
 	}
 	if p.leads != 0 {
 		p.leads = 0

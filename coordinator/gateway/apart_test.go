@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -41,7 +40,7 @@ func (b *broker) together(a api.Answerer, key []byte, bodies ...string) {
 	for _, body := range bodies {
 		_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	}
-	b.gw.Publish("orders", key, d.Draft(ident.RequestID{}), a)
+	b.gw.Publish("orders", api.AnyPartition, key, d.Draft(ident.RequestID{}), a)
 }
 
 // TestMessagesGoToTheirPartitions: each message of a put is where it is when it is published alone, in the
@@ -75,19 +74,19 @@ func TestMessagesGoToTheirPartitions(t *testing.T) {
 func TestPutThatIsStoredInPart(t *testing.T) {
 	for _, c := range []struct {
 		name          string
-		first, others replica.Outcome // of the partition of the first message, and of the others; 0: stored
+		first, others outcome.Outcome // of the partition of the first message, and of the others; 0: stored
 		whole         error
 	}{
 		{"one is full", outcome.TopicFull, 0, outcome.ErrInDoubt},
 		{"the others are full", 0, outcome.TopicFull, outcome.ErrInDoubt},
 		{"all are full", outcome.TopicFull, outcome.TopicFull, outcome.ErrTopicFull},
-		{"full and in doubt", outcome.TopicFull, replica.BelowWindow, outcome.ErrBelowWindow},
+		{"full and in doubt", outcome.TopicFull, outcome.BelowWindow, outcome.ErrBelowWindow},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				top := w.byContent("n1", "n1", "n1")
 				bodies := numbers(30)
-				w.brokers["n1"].judge = func(_ int, d queue.Draft) (replica.Outcome, bool) {
+				w.brokers["n1"].judge = func(_ int, d queue.Draft) (outcome.Outcome, bool) {
 					b := d.Clone()
 					sealed := b.Seal(ident.Position{}, 1, 0, 0)
 					if apart(top, string(sealed.Messages(0, 1, nil)[0].Body)) == apart(top, bodies[0]) {
@@ -150,7 +149,7 @@ func TestOneIDOfSeveralStays(t *testing.T) {
 			require.NoError(t, d.AddMessage(queue.Message{Body: []byte(body), Identity: x.Part(i)}))
 		}
 		a := &answers{}
-		w.brokers["n1"].gw.Publish("orders", nil, d.Draft(ident.RequestID{}), a)
+		w.brokers["n1"].gw.Publish("orders", api.AnyPartition, nil, d.Draft(ident.RequestID{}), a)
 		synctest.Wait()
 		requireOK(t, a, 1)
 		first := x.Part(0)

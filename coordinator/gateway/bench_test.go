@@ -32,7 +32,7 @@ func benchmarkPut(b *testing.B, at ident.Node) {
 		win.slots <- struct{}{}
 		d := queue.NewDraft(len(payload))
 		_ = d.AddMessage(queue.Message{Body: payload})
-		w.brokers[at].gw.Publish("orders", nil, d.Draft(ident.RequestID{}), win)
+		w.brokers[at].gw.Publish("orders", api.AnyPartition, nil, d.Draft(ident.RequestID{}), win)
 	}
 	for range cap(win.slots) {
 		win.slots <- struct{}{}

@@ -19,7 +19,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -61,7 +60,7 @@ type broker struct {
 	lags     atomic.Pointer[Leadership] // the leader as its metadata still names it; nil = as it is
 
 	mu     sync.Mutex
-	judge  func(n int, d queue.Draft) (replica.Outcome, bool) // overrides the n-th proposal's fate; false = silence
+	judge  func(n int, d queue.Draft) (outcome.Outcome, bool) // overrides the n-th proposal's fate; false = silence
 	n      int
 	queues map[ident.Partition]*nsqd.Partition
 	dead   bool
@@ -374,7 +373,7 @@ func (b *broker) AskSettle(_ context.Context, req calls.SettleRequest) (calls.Se
 	return b.w.brokers[to.Node].gw.SettleLed(req)
 }
 
-func (b *broker) Propose(p ident.Partition, d queue.Draft, c replica.Completer) {
+func (b *broker) Propose(p ident.Partition, d queue.Draft, c outcome.Completer) {
 	b.loop.post(func() {
 		b.mu.Lock()
 		judge, n := b.judge, b.n
@@ -383,13 +382,13 @@ func (b *broker) Propose(p ident.Partition, d queue.Draft, c replica.Completer) 
 		if judge != nil {
 			if o, speak := judge(n, d); o != 0 {
 				if speak {
-					c.Complete(replica.Completion{Outcome: o})
+					c.Complete(outcome.Completion{Outcome: o})
 				}
 				return
 			}
 		}
 		if !b.Leads(p) {
-			c.Complete(replica.Completion{Outcome: replica.NotLeader})
+			c.Complete(outcome.Completion{Outcome: outcome.NotLeader})
 			return
 		}
 		c.Complete(b.w.commit(p, d))
@@ -398,14 +397,14 @@ func (b *broker) Propose(p ident.Partition, d queue.Draft, c replica.Completer) 
 }
 
 // commit appends a put to the partition's log, unless it is there already.
-func (w *world) commit(p ident.Partition, d queue.Draft) replica.Completion {
+func (w *world) commit(p ident.Partition, d queue.Draft) outcome.Completion {
 	w.mu.Lock()
 	log := w.logs[p]
 	w.mu.Unlock()
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	if first, ok := log.byID[d.Request]; ok {
-		return replica.Completion{Outcome: replica.Duplicate, First: first}
+		return outcome.Completion{Outcome: outcome.Duplicate, First: first}
 	}
 	first := ident.Sequence(len(log.messages))
 	batch := d.Seal(ident.Position{Offset: log.size, Sequence: first}, 1, 0, time.Now().UnixNano())
@@ -417,7 +416,7 @@ func (w *world) commit(p ident.Partition, d queue.Draft) replica.Completion {
 		delete(log.byID, log.recent[0])
 		log.recent = log.recent[1:]
 	}
-	return replica.Completion{Outcome: replica.Committed, First: first}
+	return outcome.Completion{Outcome: outcome.Committed, First: first}
 }
 
 func (w *world) bodies(p ident.Partition) []string {
@@ -471,7 +470,7 @@ func draft(bodies ...string) queue.Draft {
 }
 
 func (b *broker) put(a api.Answerer, topic string, bodies ...string) {
-	b.gw.Publish(topic, nil, draft(bodies...), a)
+	b.gw.Publish(topic, api.AnyPartition, nil, draft(bodies...), a)
 }
 
 // told reports whether one of the broker's puts got this answer, by its metrics.

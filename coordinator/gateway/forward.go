@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -17,14 +17,14 @@ type forwarded struct {
 }
 
 // Complete sends the outcome back. If this broker does not lead and its metadata has a higher epoch than the sender's,
-// the outcome carries the current leadership.
-func (f *forwarded) Complete(c replica.Completion) {
+// the leadership goes with it.
+func (f *forwarded) Complete(c outcome.Completion) {
 	r := wire.Reply{
 		Request: f.record.Request, Partition: f.record.Partition,
 		First: wire.ResultOf(c), Attempt: f.record.Attempt, Outcome: c.Outcome,
 	}
 	var h *wire.Hint
-	if c.Outcome == replica.NotLeader {
+	if c.Outcome == outcome.NotLeader {
 		if to, ok := f.gateway.core.Leader(f.record.Partition); ok && to.Epoch > f.record.Epoch {
 			h = &wire.Hint{
 				Topic: f.record.Partition.Topic, Partition: f.record.Partition.Number, Node: to.Node, Incarnation: to.Incarnation, Epoch: to.Epoch,

@@ -15,7 +15,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
@@ -48,7 +47,7 @@ type Core interface {
 	// Queue returns the channels of a local replica.
 	Queue(p ident.Partition) (*nsqd.Partition, bool)
 	// Propose submits a put to the core loop. c.Complete is called exactly once.
-	Propose(p ident.Partition, d queue.Draft, c replica.Completer)
+	Propose(p ident.Partition, d queue.Draft, c outcome.Completer)
 	// Flush must follow Propose once the caller has no lock: it may wait for the disk.
 	Flush()
 	// CreateChannel makes the channel exist cluster-wide and returns once every partition's leader has replicated its
@@ -142,7 +141,8 @@ func New(core Core, t transport, o Options) *Gateway {
 	g.mu.queues = make(map[ident.Partition]*putQueue)
 	g.out = newSender(g)
 	g.subs = newSubscriptions(g)
-	g.server = newRelayServer(g)
+	g.server = &relayServer{g: g}
+	g.server.mu.sessions = make(map[ident.Node]*relaySession)
 	g.wg.Add(2)
 	go g.run()
 	go g.out.run()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -22,8 +21,8 @@ var somewhere = ident.Partition{Topic: 0x0102030405060708, Number: 0x1112}
 // idle is a Core that takes nothing; only the frames' decoding is under test.
 type idle struct{ *broker }
 
-func (idle) Propose(_ ident.Partition, _ queue.Draft, c replica.Completer) {
-	c.Complete(replica.Completion{Outcome: replica.NotLeader})
+func (idle) Propose(_ ident.Partition, _ queue.Draft, c outcome.Completer) {
+	c.Complete(outcome.Completion{Outcome: outcome.NotLeader})
 }
 
 type nowhere struct{}
@@ -60,10 +59,10 @@ func FuzzHandleFrame(f *testing.F) {
 // TestReplyOfNoAttempt: 0 stands for a put's present attempt here; no peer sends it.
 func TestReplyOfNoAttempt(t *testing.T) {
 	g := &Gateway{}
-	for _, r := range []wire.Reply{{Attempt: 0, Outcome: replica.Committed}, {Attempt: 1, Outcome: replica.Committed - 1}, {Attempt: 1, Outcome: 255}} {
+	for _, r := range []wire.Reply{{Attempt: 0, Outcome: outcome.Committed}, {Attempt: 1, Outcome: outcome.Committed - 1}, {Attempt: 1, Outcome: 255}} {
 		require.ErrorIs(t, g.takeReplies(wire.Header{Count: 1}, wire.AppendReply(nil, r)), wire.ErrFrame, "%+v", r)
 	}
-	for _, o := range []replica.Outcome{replica.Committed, outcome.DiskFull} {
+	for _, o := range []outcome.Outcome{outcome.Committed, outcome.DiskFull} {
 		require.NoError(t, g.takeReplies(wire.Header{Count: 1}, wire.AppendReply(nil, wire.Reply{Attempt: 1, Outcome: o})))
 	}
 }

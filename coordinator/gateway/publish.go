@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"math"
 	"slices"
 	"sync"
 
@@ -44,17 +43,9 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 	return g.core.EnsureTopic(ctx, topic)
 }
 
-// anyPartition leaves the choice of a partition to the key, or to the gateway.
-const anyPartition = math.MinInt
-
-// Publish accepts one put; see api.Publisher.
-func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
-	g.refuse(g.publish(topic, anyPartition, key, d, a, false), a)
-}
-
-// PublishAt accepts one put for the partition with this number; see api.Publisher.
-func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answerer) {
-	g.refuse(g.publish(topic, number, nil, d, a, false), a)
+// Publish takes one put; see api.Publisher.
+func (g *Gateway) Publish(topic string, partition int, key []byte, d queue.Draft, a api.Answerer) {
+	g.refuse(g.publish(topic, partition, key, d, a, false), a)
 }
 
 // PublishAll publishes messages that this broker itself creates. Each goes to the partition with its number if the
@@ -71,7 +62,7 @@ func (g *Gateway) PublishAll(ctx context.Context, topic string, numbers []int, m
 		if errs[i] != nil {
 			continue
 		}
-		number := anyPartition
+		number := api.AnyPartition
 		if numbers != nil {
 			number = numbers[i]
 		}
@@ -112,10 +103,13 @@ func (g *Gateway) publish(topic string, number int, key []byte, d queue.Draft, a
 		return errTopicDeleted
 	case t.Partitions == 0:
 		return outcome.ErrNoLeader
-	case !own && !named && number != anyPartition:
+	case !own && !named && number != api.AnyPartition:
 		return fmt.Errorf("%w %d, but 0 to %d, not stored", outcome.ErrPartitionNotFound, number, t.Partitions-1)
 	case !own && !g.rates.Allow(t.ID, limits.Rate{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate}, int(d.Count), d.Size()):
 		return outcome.ErrRateLimited
+	}
+	if number != api.AnyPartition {
+		key = nil // the number decides
 	}
 	if t.Options.Dedupe == option.DedupeContent && d.LacksIdentities() {
 		d = d.ByContent(key)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -121,11 +120,11 @@ func TestLocalRetrySealsItsOwnBytes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
 		var rooms []*byte
-		w.brokers["n1"].judge = func(n int, d queue.Draft) (replica.Outcome, bool) {
+		w.brokers["n1"].judge = func(n int, d queue.Draft) (outcome.Outcome, bool) {
 			rooms = append(rooms, &d.Bytes[0])
 			if n == 0 {
 				d.Seal(ident.Position{}, 7, 0, 0) // written, then its fate is not known
-				return replica.InDoubt, true
+				return outcome.InDoubt, true
 			}
 			return 0, true
 		}
@@ -139,27 +138,27 @@ func TestLocalRetrySealsItsOwnBytes(t *testing.T) {
 }
 
 func TestAnswersToAProducer(t *testing.T) {
-	always := func(o replica.Outcome) func(int, queue.Draft) (replica.Outcome, bool) {
-		return func(int, queue.Draft) (replica.Outcome, bool) { return o, true }
+	always := func(o outcome.Outcome) func(int, queue.Draft) (outcome.Outcome, bool) {
+		return func(int, queue.Draft) (outcome.Outcome, bool) { return o, true }
 	}
 	for _, c := range []struct {
 		name  string
-		judge func(int, queue.Draft) (replica.Outcome, bool)
+		judge func(int, queue.Draft) (outcome.Outcome, bool)
 		err   error
 		after time.Duration
 		count string // of /metrics
 	}{
 		{"committed", always(0), nil, 0, "ok"},
-		{"rolled back", always(replica.RolledBack), outcome.ErrRolledBack, 0, "rolled_back"},
-		{"not enough", always(replica.NotEnoughReplicas), outcome.ErrNotEnough, 3 * time.Second, "not_enough_in_sync"},
+		{"rolled back", always(outcome.RolledBack), outcome.ErrRolledBack, 0, "rolled_back"},
+		{"not enough", always(outcome.NotEnoughReplicas), outcome.ErrNotEnough, 3 * time.Second, "not_enough_in_sync"},
 		{"topic full", always(outcome.TopicFull), outcome.ErrTopicFull, 0, "topic_full"},
 		{"disk full", always(outcome.DiskFull), outcome.ErrDiskFull, 0, "disk_full"},
-		{"not leader", always(replica.NotLeader), outcome.ErrNoLeader, 9 * time.Second, "no_leader"},
-		{"in doubt", always(replica.InDoubt), outcome.ErrInDoubt, 9 * time.Second, "in_doubt"},
-		{"doubt, then rolled back", func(n int, _ queue.Draft) (replica.Outcome, bool) {
-			return []replica.Outcome{replica.InDoubt, replica.RolledBack}[min(n, 1)], true
+		{"not leader", always(outcome.NotLeader), outcome.ErrNoLeader, 9 * time.Second, "no_leader"},
+		{"in doubt", always(outcome.InDoubt), outcome.ErrInDoubt, 9 * time.Second, "in_doubt"},
+		{"doubt, then rolled back", func(n int, _ queue.Draft) (outcome.Outcome, bool) {
+			return []outcome.Outcome{outcome.InDoubt, outcome.RolledBack}[min(n, 1)], true
 		}, outcome.ErrInDoubt, 9 * time.Second, "in_doubt"},
-		{"silence", func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }, outcome.ErrInDoubt, 9 * time.Second, "in_doubt"},
+		{"silence", func(int, queue.Draft) (outcome.Outcome, bool) { return outcome.InDoubt, false }, outcome.ErrInDoubt, 9 * time.Second, "in_doubt"},
 	} {
 		for _, at := range []ident.Node{"n1", "n2"} {
 			t.Run(fmt.Sprintf("%s/%s", c.name, at), func(t *testing.T) {
@@ -211,7 +210,7 @@ func TestPutsOfADeletedTopic(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				top := w.topic("orders", "n1")
-				w.brokers["n1"].judge = func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }
+				w.brokers["n1"].judge = func(int, queue.Draft) (outcome.Outcome, bool) { return outcome.InDoubt, false }
 				if !c.silent {
 					w.lead(top.Partition(0), "")
 				}
@@ -241,7 +240,7 @@ func TestHintOfAPeerIsFollowed(t *testing.T) {
 		top := w.topic("orders", "n1")
 		g := w.brokers["n2"].gw
 		g.queueOf("orders", top.Partition(0)).setHint(Leadership{Node: "n3", Incarnation: 102, Epoch: 99})
-		w.brokers["n3"].judge = func(_ int, d queue.Draft) (replica.Outcome, bool) {
+		w.brokers["n3"].judge = func(_ int, d queue.Draft) (outcome.Outcome, bool) {
 			return w.commit(top.Partition(0), d).Outcome, true
 		}
 		a := w.publish("n2", "x")
@@ -256,9 +255,9 @@ func TestOnePutGoesAheadWhenTheLeaderIsUnwilling(t *testing.T) {
 		w.topic("orders", "n1")
 		var unwilling atomic.Bool
 		unwilling.Store(true)
-		w.brokers["n1"].judge = func(int, queue.Draft) (replica.Outcome, bool) {
+		w.brokers["n1"].judge = func(int, queue.Draft) (outcome.Outcome, bool) {
 			if unwilling.Load() {
-				return replica.NotLeader, true
+				return outcome.NotLeader, true
 			}
 			return 0, true
 		}
@@ -399,8 +398,8 @@ func TestUnansweredForwardIsADoubt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				top := w.topic("orders", "n1")
-				w.brokers["n1"].judge = func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }
-				w.brokers["n3"].judge = func(int, queue.Draft) (replica.Outcome, bool) { return replica.RolledBack, true }
+				w.brokers["n1"].judge = func(int, queue.Draft) (outcome.Outcome, bool) { return outcome.InDoubt, false }
+				w.brokers["n3"].judge = func(int, queue.Draft) (outcome.Outcome, bool) { return outcome.RolledBack, true }
 				a := w.publish("n2", "x")
 				synctest.Wait()
 				after(w, top.Partition(0))

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
@@ -15,29 +14,29 @@ func TestJudge(t *testing.T) {
 		doubts  []uint32
 		attempt uint32 // whose answer it is; the newest is 3
 		parked  bool
-		outcome replica.Outcome
+		outcome outcome.Outcome
 		held    bool
 		want    verdict
 		left    []uint32
 	}{
-		"committed":                            {attempt: 3, outcome: replica.Committed, want: committed},
-		"an old attempt was committed":         {doubts: []uint32{1}, attempt: 1, outcome: replica.Committed, want: committed, left: []uint32{1}},
-		"duplicate while parked":               {attempt: 3, parked: true, outcome: replica.Duplicate, want: committed},
-		"not leader":                           {attempt: 3, outcome: replica.NotLeader, want: tryAgain},
-		"not enough, early":                    {attempt: 3, outcome: replica.NotEnoughReplicas, want: tryAgain},
-		"not enough, held":                     {attempt: 3, outcome: replica.NotEnoughReplicas, held: true, want: refuse},
-		"not enough, held, with a doubt":       {doubts: []uint32{1}, attempt: 3, outcome: replica.NotEnoughReplicas, held: true, want: tryAgain, left: []uint32{1}},
-		"rolled back":                          {attempt: 3, outcome: replica.RolledBack, want: refuse},
-		"rolled back, with a doubt":            {doubts: []uint32{2}, attempt: 3, outcome: replica.RolledBack, want: tryAgain, left: []uint32{2}},
-		"in doubt":                             {attempt: 3, outcome: replica.InDoubt, want: tryAgain, left: []uint32{3}},
-		"an old doubt was not written":         {doubts: []uint32{1, 2}, attempt: 1, outcome: replica.NotLeader, want: ignore, left: []uint32{2}},
-		"an old doubt was rolled back":         {doubts: []uint32{2}, attempt: 2, outcome: replica.RolledBack, want: ignore},
-		"an old doubt stays in doubt":          {doubts: []uint32{2}, attempt: 2, outcome: replica.InDoubt, want: ignore, left: []uint32{2}},
-		"the newest, given up, was not stored": {doubts: []uint32{3}, attempt: 3, parked: true, outcome: replica.NotLeader, want: ignore},
+		"committed":                            {attempt: 3, outcome: outcome.Committed, want: committed},
+		"an old attempt was committed":         {doubts: []uint32{1}, attempt: 1, outcome: outcome.Committed, want: committed, left: []uint32{1}},
+		"duplicate while parked":               {attempt: 3, parked: true, outcome: outcome.Duplicate, want: committed},
+		"not leader":                           {attempt: 3, outcome: outcome.NotLeader, want: tryAgain},
+		"not enough, early":                    {attempt: 3, outcome: outcome.NotEnoughReplicas, want: tryAgain},
+		"not enough, held":                     {attempt: 3, outcome: outcome.NotEnoughReplicas, held: true, want: refuse},
+		"not enough, held, with a doubt":       {doubts: []uint32{1}, attempt: 3, outcome: outcome.NotEnoughReplicas, held: true, want: tryAgain, left: []uint32{1}},
+		"rolled back":                          {attempt: 3, outcome: outcome.RolledBack, want: refuse},
+		"rolled back, with a doubt":            {doubts: []uint32{2}, attempt: 3, outcome: outcome.RolledBack, want: tryAgain, left: []uint32{2}},
+		"in doubt":                             {attempt: 3, outcome: outcome.InDoubt, want: tryAgain, left: []uint32{3}},
+		"an old doubt was not written":         {doubts: []uint32{1, 2}, attempt: 1, outcome: outcome.NotLeader, want: ignore, left: []uint32{2}},
+		"an old doubt was rolled back":         {doubts: []uint32{2}, attempt: 2, outcome: outcome.RolledBack, want: ignore},
+		"an old doubt stays in doubt":          {doubts: []uint32{2}, attempt: 2, outcome: outcome.InDoubt, want: ignore, left: []uint32{2}},
+		"the newest, given up, was not stored": {doubts: []uint32{3}, attempt: 3, parked: true, outcome: outcome.NotLeader, want: ignore},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := history{attempt: 3, doubts: c.doubts}
-			require.Equal(t, c.want, h.judge(c.attempt, c.parked, replica.Completion{Outcome: c.outcome, InSync: 1, Minimum: 2}, c.held))
+			require.Equal(t, c.want, h.judge(c.attempt, c.parked, outcome.Completion{Outcome: c.outcome, InSync: 1, Minimum: 2}, c.held))
 			require.ElementsMatch(t, c.left, h.doubts)
 		})
 	}
@@ -52,7 +51,7 @@ func TestEveryOutcomeSettlesAPut(t *testing.T) {
 		}
 		seen[row.Effect] = true
 		h := history{attempt: 1}
-		got := h.judge(1, false, replica.Completion{Outcome: row.Outcome}, true)
+		got := h.judge(1, false, outcome.Completion{Outcome: row.Outcome}, true)
 		switch row.Effect {
 		case outcome.Commits:
 			require.Equal(t, committed, got, "outcome %d", row.Outcome)
@@ -80,7 +79,7 @@ func TestFinal(t *testing.T) {
 	require.Equal(t, outcome.ErrNoLeader, h.final(true, outcome.ErrNoLeader))
 	require.Equal(t, outcome.ErrExiting, h.final(true, outcome.ErrExiting))
 	require.Equal(t, outcome.ErrInDoubt, h.final(false, outcome.ErrNoLeader), "an attempt is under way")
-	h.judge(h.attempt, false, replica.Completion{Outcome: replica.NotEnoughReplicas, InSync: 1, Minimum: 2}, false)
+	h.judge(h.attempt, false, outcome.Completion{Outcome: outcome.NotEnoughReplicas, InSync: 1, Minimum: 2}, false)
 	err := h.final(true, outcome.ErrNoLeader)
 	require.ErrorIs(t, err, outcome.ErrNotEnough)
 	require.EqualError(t, err, "not enough in-sync replicas (1 of 2), not stored")

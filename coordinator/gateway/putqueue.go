@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -147,9 +146,9 @@ func (q *putQueue) roomLocked(p *put, now time.Duration) bool {
 	return true
 }
 
-// complete takes the outcome of attempt n of a put (0: the current attempt, which is local), and answers the put if the
-// outcome is final.
-func (q *putQueue) complete(p *put, n uint32, c replica.Completion) {
+// complete takes the outcome of attempt n of a put (0: the present, local one), and answers the put if the outcome is
+// final.
+func (q *putQueue) complete(p *put, n uint32, c outcome.Completion) {
 	a, final := q.settle(p, n, c)
 	if !final {
 		q.gateway.wake() // the keeper retries after the pause
@@ -159,7 +158,7 @@ func (q *putQueue) complete(p *put, n uint32, c replica.Completion) {
 	q.pump() // there is room in the window again
 }
 
-func (q *putQueue) settle(p *put, n uint32, c replica.Completion) (answer, bool) {
+func (q *putQueue) settle(p *put, n uint32, c outcome.Completion) (answer, bool) {
 	now := q.gateway.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -172,7 +171,7 @@ func (q *putQueue) settle(p *put, n uint32, c replica.Completion) (answer, bool)
 	switch p.judge(n, p.parked, c, now-p.born >= q.gateway.o.Hold) {
 	case committed:
 		q.mu.suspect, q.mu.pause, q.mu.nextTry = false, 0, 0
-		return q.finishLocked(p, api.PutResult{ID: api.MessageIDOf(q.id, c.First), Sequence: c.First, Duplicate: c.Outcome == replica.Repeated}), true
+		return q.finishLocked(p, api.PutResult{ID: api.MessageIDOf(q.id, c.First), Sequence: c.First, Duplicate: c.Outcome == outcome.Repeated}), true
 	case refuse:
 		return q.finishLocked(p, api.PutResult{Err: cmp.Or(shortage(c), c.Outcome.Row().Err)}), true
 	case tryAgain:
@@ -322,7 +321,7 @@ type put struct {
 
 // Complete takes the outcome of a local attempt. There is at most one at a time, and it is never given up before it
 // completes: the outcome belongs to the current attempt.
-func (p *put) Complete(c replica.Completion) { p.queue.complete(p, 0, c) }
+func (p *put) Complete(c outcome.Completion) { p.queue.complete(p, 0, c) }
 
 // history is the record of a put's attempts: a plain value that uses no clock and no lock.
 type history struct {
@@ -342,7 +341,7 @@ const (
 )
 
 // judge records the outcome of one attempt and returns its consequence. held: the put is older than T_hold.
-func (h *history) judge(attempt uint32, parked bool, c replica.Completion, held bool) verdict {
+func (h *history) judge(attempt uint32, parked bool, c outcome.Completion, held bool) verdict {
 	effect := c.Outcome.Row().Effect
 	if effect == outcome.Commits {
 		return committed // of any attempt
@@ -365,7 +364,7 @@ func (h *history) judge(attempt uint32, parked bool, c replica.Completion, held 
 }
 
 // shortage is the error of an outcome "not enough replicas", with its numbers; nil for any other outcome.
-func shortage(c replica.Completion) error {
+func shortage(c outcome.Completion) error {
 	if c.Outcome != outcome.NotEnoughReplicas {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -18,9 +18,9 @@ import (
 // connections stand in these tests.
 
 // silentFirst has a broker take the first put and never answer it.
-func silentFirst(n int, _ queue.Draft) (replica.Outcome, bool) {
+func silentFirst(n int, _ queue.Draft) (outcome.Outcome, bool) {
 	if n == 0 {
-		return replica.InDoubt, false
+		return outcome.InDoubt, false
 	}
 	return 0, true
 }
@@ -124,9 +124,9 @@ func TestPutQueueGivesUpLostAttempts(t *testing.T) {
 	require.Nil(t, q.find(ident.RequestID{Producer: 8, N: 5}), "of another run")
 	require.Equal(t, p, q.find(p.draft.Request))
 
-	_, last := q.settle(p, 0, replica.Completion{Outcome: replica.Committed})
+	_, last := q.settle(p, 0, outcome.Completion{Outcome: outcome.Committed})
 	require.True(t, last)
-	_, last = q.settle(p, 0, replica.Completion{Outcome: replica.Committed})
+	_, last = q.settle(p, 0, outcome.Completion{Outcome: outcome.Committed})
 	require.False(t, last, "it has its answer")
 }
 

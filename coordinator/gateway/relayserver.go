@@ -45,12 +45,6 @@ type stream struct {
 	since        time.Duration // when the connection broke, or the credit last arrived
 }
 
-func newRelayServer(g *Gateway) *relayServer {
-	r := &relayServer{g: g}
-	r.mu.sessions = make(map[ident.Node]*relaySession)
-	return r
-}
-
 // session finds or starts the session of a broker; nil once closed.
 func (r *relayServer) session(node ident.Node) *relaySession {
 	r.mu.Lock()
@@ -62,11 +56,7 @@ func (r *relayServer) session(node ident.Node) *relaySession {
 	if rs == nil {
 		rs = newRelaySession(r.g, node)
 		r.mu.sessions[node] = rs
-		r.wg.Add(1)
-		go func() {
-			defer r.wg.Done()
-			rs.run()
-		}()
+		r.wg.Go(rs.run)
 	}
 	return rs
 }

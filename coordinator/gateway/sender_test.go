@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -20,8 +20,8 @@ import (
 func TestRepeatThatIsRolledBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.topic("orders", "n1")
-		w.brokers["n1"].judge = func(n int, _ queue.Draft) (replica.Outcome, bool) {
-			return []replica.Outcome{replica.InDoubt, replica.RolledBack, 0, 0}[min(n, 3)], n > 0
+		w.brokers["n1"].judge = func(n int, _ queue.Draft) (outcome.Outcome, bool) {
+			return []outcome.Outcome{outcome.InDoubt, outcome.RolledBack, 0, 0}[min(n, 3)], n > 0
 		}
 		a := w.publish("n2", "x")
 		time.Sleep(8 * time.Second)

@@ -251,7 +251,7 @@ func TestPartitionThatIsNotThere(t *testing.T) {
 		_, err := gw.Subscribe(t.Context(), api.SubscribeRequest{Topic: "orders", Channel: "c", Partition: 2, MsgTimeoutMS: 60_000})
 		require.ErrorIs(t, err, outcome.ErrPartitionNotFound)
 		put := &answers{}
-		gw.PublishAt("orders", 2, draft("m"), put)
+		gw.Publish("orders", 2, nil, draft("m"), put)
 		require.ErrorIs(t, put.all()[0].Err, outcome.ErrPartitionNotFound)
 	})
 }

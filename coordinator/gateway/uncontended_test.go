@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -76,10 +76,10 @@ func TestUncontendedAnswerGoesAfterThoseThatWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := w.brokers["n1"].gw.out
 		w.pipe("n1", "n2").set(false, true)
-		s.reply("n2", wire.Reply{Attempt: 1, Outcome: replica.Committed}, nil, false)
+		s.reply("n2", wire.Reply{Attempt: 1, Outcome: outcome.Committed}, nil, false)
 		synctest.Wait()
 		w.pipe("n1", "n2").set(false, false)
-		s.reply("n2", wire.Reply{Attempt: 1, Outcome: replica.Committed}, nil, true)
+		s.reply("n2", wire.Reply{Attempt: 1, Outcome: outcome.Committed}, nil, true)
 		synctest.Wait()
 		sent, now := w.frames("n1", "n2")
 		require.Equal(t, 1, sent)

@@ -272,8 +272,7 @@ func writeError(err error) error {
 
 // codeOf finds the gRPC code in both kinds of the client's errors.
 func codeOf(err error) codes.Code {
-	var typed rpctypes.EtcdError
-	if errors.As(err, &typed) {
+	if typed, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return typed.Code()
 	}
 	return status.Code(err)
@@ -335,10 +334,8 @@ type renewed struct {
 	config func() *tls.Config
 }
 
-// ClientHandshake implements credentials.TransportCredentials.
 func (r renewed) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return credentials.NewTLS(r.config()).ClientHandshake(ctx, authority, conn)
 }
 
-// Clone implements credentials.TransportCredentials.
 func (r renewed) Clone() credentials.TransportCredentials { return r }

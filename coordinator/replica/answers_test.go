@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -49,7 +50,7 @@ func TestAcknowledgementBeyondTheEnd(t *testing.T) {
 		c.at(i).holdAck = false
 	}
 	c.settle()
-	require.Equal(t, []Outcome{Committed, Committed}, []Outcome{leader.outcome(1), leader.outcome(50)})
+	require.Equal(t, []outcome.Outcome{outcome.Committed, outcome.Committed}, []outcome.Outcome{leader.outcome(1), leader.outcome(50)})
 	require.Equal(t, ident.Epoch(1), c.state.Epoch)
 }
 
@@ -71,7 +72,7 @@ func TestRepeatWhileHeld(t *testing.T) {
 	c.up("n2")
 	c.pass(300)
 	require.Equal(t, []string{"once"}, c.at(1).bodies())
-	require.Equal(t, []Outcome{Committed, Committed}, []Outcome{c.at(1).outcome(1), c.at(1).outcome(2)})
+	require.Equal(t, []outcome.Outcome{outcome.Committed, outcome.Committed}, []outcome.Outcome{c.at(1).outcome(1), c.at(1).outcome(2)})
 }
 
 // TestHeldBytesAreGivenBack: held puts that were refused make room for later ones.
@@ -84,9 +85,9 @@ func TestHeldBytesAreGivenBack(t *testing.T) {
 		c.put(c.at(1), 10*i+1, "held")
 		require.Zero(t, c.at(1).outcome(10*i+1))
 		c.put(c.at(1), 10*i+2, "more")
-		require.Equal(t, NotEnoughReplicas, c.at(1).outcome(10*i+2))
+		require.Equal(t, outcome.NotEnoughReplicas, c.at(1).outcome(10*i+2))
 		c.pass(3100)
-		require.Equal(t, NotEnoughReplicas, c.at(1).outcome(10*i+1))
+		require.Equal(t, outcome.NotEnoughReplicas, c.at(1).outcome(10*i+1))
 	}
 }
 
@@ -100,7 +101,7 @@ func TestNoRollbackWithoutMetadata(t *testing.T) {
 	c.pass(4900)
 	require.Zero(t, c.at(1).outcome(1))
 	c.pass(200)
-	require.Equal(t, InDoubt, c.at(1).outcome(1))
+	require.Equal(t, outcome.InDoubt, c.at(1).outcome(1))
 }
 
 // TestTimeNeverGoesBack: a search by time requires times that do not decrease.
@@ -161,7 +162,7 @@ func TestPutsHeldOverARollback(t *testing.T) {
 	c.apply(c.at(1), asked)
 	c.at(2).holdAck = false
 	c.pass(300)
-	require.Equal(t, []Outcome{RolledBack, Committed}, []Outcome{c.at(1).outcome(1), c.at(1).outcome(2)})
+	require.Equal(t, []outcome.Outcome{outcome.RolledBack, outcome.Committed}, []outcome.Outcome{c.at(1).outcome(1), c.at(1).outcome(2)})
 	require.Equal(t, []string{"held"}, c.at(2).bodies())
 }
 
@@ -181,6 +182,6 @@ func TestRollbackThatDoesNotLand(t *testing.T) {
 	c.pass(10)
 	c.put(c.at(1), 2, "next")
 	c.pass(300)
-	require.Equal(t, []Outcome{Committed, Committed}, []Outcome{c.at(1).outcome(1), c.at(1).outcome(2)})
+	require.Equal(t, []outcome.Outcome{outcome.Committed, outcome.Committed}, []outcome.Outcome{c.at(1).outcome(1), c.at(1).outcome(2)})
 	require.Equal(t, ident.Epoch(1), c.state.Epoch)
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -90,7 +91,7 @@ func (m *Machine) stateFrom(msg *Message) {
 func (m *Machine) change(ev Change) {
 	l := m.lead
 	if l == nil || m.role != Leader {
-		m.done(ev.Ticket, 0, NotLeader)
+		m.done(ev.Ticket, 0, outcome.NotLeader)
 		return
 	}
 	l.stateIssued++
@@ -128,7 +129,7 @@ func (m *Machine) commitState(n uint64) {
 	l.stateCommitted = max(l.stateCommitted, n)
 	done := 0
 	for done < len(l.changes) && l.changes[done].n <= l.stateCommitted {
-		m.done(l.changes[done].ticket, 0, Committed)
+		m.done(l.changes[done].ticket, 0, outcome.Committed)
 		done++
 	}
 	l.changes = append(l.changes[:0], l.changes[done:]...)

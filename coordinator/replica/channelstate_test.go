@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -31,7 +32,7 @@ func TestChannelState(t *testing.T) {
 	c.step(c.at(1), Change{Delta: []byte("a"), Ticket: 50})
 	c.at(1).reg.text += "a" // the leader's channels apply at once
 	c.settle()
-	require.Equal(t, Committed, c.at(1).outcome(50))
+	require.Equal(t, outcome.Committed, c.at(1).outcome(50))
 	require.Equal(t, "a", c.at(2).reg.text)
 	c.at(2).cut = true
 	c.step(c.at(1), Change{Delta: []byte("b")})
@@ -43,7 +44,7 @@ func TestChannelState(t *testing.T) {
 	c.settle()
 	c.pass(500)
 	require.Equal(t, "abc", c.at(2).reg.text, "a gap is filled by a snapshot")
-	require.Equal(t, Committed, c.at(1).outcome(51))
+	require.Equal(t, outcome.Committed, c.at(1).outcome(51))
 }
 
 // TestWhoLacksTheChannelsStateDoesNotCount: a large channel state may be long on its way,
@@ -76,7 +77,7 @@ func TestWhoLacksTheChannelsStateDoesNotCount(t *testing.T) {
 	load(700)
 	c.step(leader, Change{Delta: []byte("finish"), Ticket: 2})
 	load(300)
-	require.Equal(t, Committed, leader.outcome(2))
+	require.Equal(t, outcome.Committed, leader.outcome(2))
 	lost = false
 	load(4000)
 	require.Len(t, c.state.ISR, 3)
@@ -197,7 +198,7 @@ func TestChangesInDoubtAreAnswered(t *testing.T) {
 			c.settle()
 			require.Zero(t, c.at(1).answers(50))
 			end(c)
-			require.Equal(t, InDoubt, c.at(1).outcome(50))
+			require.Equal(t, outcome.InDoubt, c.at(1).outcome(50))
 			c.at(2).holdAck = false
 			c.pass(300)
 			require.Equal(t, 1, c.at(1).answers(50))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -24,7 +25,7 @@ func TestRepeatIsRecognisedWhateverTheClocksSay(t *testing.T) {
 			put(c.at(1), 1, 1, ahead+1)
 			put(c.at(1), 2, 2, ahead+1+jump)
 			put(c.at(1), 3, 1, ahead+1+jump)
-			require.Equal(t, []Outcome{Committed, Committed, Duplicate}, []Outcome{c.at(1).outcome(1), c.at(1).outcome(2), c.at(1).outcome(3)})
+			require.Equal(t, []outcome.Outcome{outcome.Committed, outcome.Committed, outcome.Duplicate}, []outcome.Outcome{c.at(1).outcome(1), c.at(1).outcome(2), c.at(1).outcome(3)})
 			require.Len(t, c.at(1).bodies(), 2)
 			for i := 2; i <= 3; i++ {
 				_, known := c.at(i).m.recent.Find(ident.RequestID{Producer: 7, N: 1})

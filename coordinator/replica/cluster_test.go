@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -61,7 +62,7 @@ type broker struct {
 	holdAck bool // the disk hangs
 	cut     bool // the network is cut
 	serves  bool // its channels are busy: the test stops them for a transfer
-	done    []Completion
+	done    []outcome.Completion
 
 	stopping uint64 // View.Stopping that was answered
 
@@ -268,7 +269,7 @@ func (c *cluster) up(n ident.Node) {
 	c.settle()
 }
 
-func (b *broker) outcome(ticket uint64) Outcome {
+func (b *broker) outcome(ticket uint64) outcome.Outcome {
 	for _, d := range b.done {
 		if d.Ticket == ticket {
 			return d.Outcome

@@ -17,7 +17,7 @@ type Effects struct {
 	Send  []Envelope
 	Read  []ReadRequest
 	CAS   *CAS
-	Done  []Completion
+	Done  []outcome.Completion
 	Alarm error // one of the errors of this package, for the operator
 }
 
@@ -42,28 +42,6 @@ type CAS struct {
 	LeaderGone     *Peer // the leader to be replaced: Node and Incarnation
 	TransferTarget *Peer // the new leader, which must be registered under this incarnation; nil: this node
 }
-
-type (
-	// Outcome is the answer to a put. DESIGN.md lists when each is given.
-	Outcome = outcome.Outcome
-	// Completion answers one Ticket.
-	Completion = outcome.Completion
-	// Completer receives it.
-	Completer = outcome.Completer
-)
-
-// The outcomes that a machine gives. Package outcome documents each.
-const (
-	Committed         = outcome.Committed
-	Duplicate         = outcome.Duplicate
-	NotLeader         = outcome.NotLeader
-	NotEnoughReplicas = outcome.NotEnoughReplicas
-	RolledBack        = outcome.RolledBack
-	InDoubt           = outcome.InDoubt
-	Repeated          = outcome.Repeated
-	BelowWindow       = outcome.BelowWindow
-	WindowFull        = outcome.WindowFull
-)
 
 // The alarms of Effects.Alarm, each with the details of one event. By itself, none changes the log, ISR or leadership.
 var (

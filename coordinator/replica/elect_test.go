@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -29,7 +30,7 @@ func behind(t *testing.T) *cluster {
 	c.at(2).holdAck = true
 	c.put(c.at(1), 2, "not durable on n2")
 	c.settle()
-	require.Equal(t, Committed, c.at(1).outcome(1))
+	require.Equal(t, outcome.Committed, c.at(1).outcome(1))
 	require.Zero(t, c.at(1).outcome(2))
 	return c
 }

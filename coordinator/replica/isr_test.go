@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -15,9 +16,9 @@ func TestSilentFollowerLeavesAfterTISR(t *testing.T) {
 	c.at(3).holdAck = true
 	c.put(c.at(1), 1, "slow disk")
 	c.pass(900)
-	require.Equal(t, Outcome(0), c.at(1).outcome(1))
+	require.Equal(t, outcome.Outcome(0), c.at(1).outcome(1))
 	c.pass(200)
-	require.Equal(t, Committed, c.at(1).outcome(1))
+	require.Equal(t, outcome.Committed, c.at(1).outcome(1))
 	require.Len(t, c.state.ISR, 2)
 }
 
@@ -49,7 +50,7 @@ func TestWhoLagsDoesNotJoin(t *testing.T) {
 	hung.holdAck, late.holdAck = false, false
 	c.pass(500)
 	require.Len(t, c.state.ISR, 3)
-	require.Equal(t, Committed, leader.outcome(2))
+	require.Equal(t, outcome.Committed, leader.outcome(2))
 }
 
 // TestWhoIsSlowIsLetGo: a follower acknowledges all the while, and falls behind, because
@@ -77,7 +78,7 @@ func TestWhoIsSlowIsLetGo(t *testing.T) {
 	require.Len(t, c.state.ISR, 2, "puts wait for a follower that is %d ms behind", behind)
 	before := put
 	load(100, 25)
-	require.Equal(t, Committed, leader.outcome(before+1))
+	require.Equal(t, outcome.Committed, leader.outcome(before+1))
 	behind = 0
 	load(3000, 0)
 	require.Len(t, c.state.ISR, 3, "it keeps up again")
@@ -119,7 +120,7 @@ func TestFarReplicaJoinsBesidePuts(t *testing.T) {
 	load(2000)
 	require.Len(t, c.state.ISR, 3)
 	c.pass(500)
-	require.Equal(t, Committed, leader.outcome(put))
+	require.Equal(t, outcome.Committed, leader.outcome(put))
 }
 
 // TestAnswersThatTakeLongerThanARetry: the follower's answers arrive after the probe was
@@ -164,11 +165,11 @@ func TestUnknownGrowthCounts(t *testing.T) {
 	c.at(3).cut = true
 	c.put(c.at(1), 1, "must wait for n3")
 	c.pass(500)
-	require.Equal(t, Outcome(0), c.at(1).outcome(1))
+	require.Equal(t, outcome.Outcome(0), c.at(1).outcome(1))
 	c.cas = nil
 	c.down("n3", true)
 	c.pass(300)
-	require.Equal(t, Committed, c.at(1).outcome(1), "the current state, written again, kills the late proposal")
+	require.Equal(t, outcome.Committed, c.at(1).outcome(1), "the current state, written again, kills the late proposal")
 }
 
 // TestProposalsWithoutAnswerAreFew: while the metadata store is away the leader repeats

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -84,10 +85,10 @@ func (m *Machine) stepDown() {
 		m.inDoubt(p.ticket)
 	}
 	for _, h := range l.held {
-		m.done(h.put.Ticket, 0, NotLeader)
+		m.done(h.put.Ticket, 0, outcome.NotLeader)
 	}
 	for _, c := range l.changes {
-		m.done(c.ticket, 0, InDoubt)
+		m.done(c.ticket, 0, outcome.InDoubt)
 	}
 	m.log.tail.drop()
 }
@@ -96,7 +97,7 @@ func (m *Machine) stepDown() {
 func (m *Machine) inDoubt(ticket uint64) {
 	if ticket != 0 {
 		m.counters.InDoubt++
-		m.done(ticket, 0, InDoubt)
+		m.done(ticket, 0, outcome.InDoubt)
 	}
 }
 

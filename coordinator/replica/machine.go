@@ -6,6 +6,7 @@ import (
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica/dedupe"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -197,10 +198,10 @@ func (m *Machine) refuseStopped(ev Event) {
 	switch ev := ev.(type) {
 	case Propose:
 		for _, p := range ev.Puts {
-			m.done(p.Ticket, 0, NotLeader)
+			m.done(p.Ticket, 0, outcome.NotLeader)
 		}
 	case Change:
-		m.done(ev.Ticket, 0, NotLeader)
+		m.done(ev.Ticket, 0, outcome.NotLeader)
 	}
 }
 
@@ -240,9 +241,9 @@ func (m *Machine) send(to ident.Node, msg Message) {
 }
 
 // done answers a ticket; ticket 0 needs no answer.
-func (m *Machine) done(ticket uint64, first ident.Sequence, o Outcome) {
+func (m *Machine) done(ticket uint64, first ident.Sequence, o outcome.Outcome) {
 	if ticket != 0 {
-		m.out.Done = append(m.out.Done, Completion{Ticket: ticket, First: first, Outcome: o})
+		m.out.Done = append(m.out.Done, outcome.Completion{Ticket: ticket, First: first, Outcome: o})
 	}
 }
 

@@ -16,7 +16,7 @@ type pendingPut struct {
 	end    ident.Offset
 	sentMS int64 // when the put was appended, or its repeat arrived
 
-	outcome Outcome // the answer when it is committed; 0: Committed
+	outcome outcome.Outcome // the answer when it is committed; 0: Committed
 }
 
 // heldPut is a put without a position in the log, so its failure is definite (RB-1).
@@ -30,7 +30,7 @@ func (m *Machine) propose(ev Propose) {
 	l := m.lead
 	if l == nil {
 		for _, p := range ev.Puts {
-			m.done(p.Ticket, 0, NotLeader)
+			m.done(p.Ticket, 0, outcome.NotLeader)
 		}
 		return
 	}
@@ -58,14 +58,14 @@ func (m *Machine) answerRepeat(p Put) bool {
 		return p.Draft.Identified && m.answerPublished(p)
 	}
 	first := m.placeOfFirst(&p.Draft, seen.First)
-	m.answerKnown(p, pendingPut{first: first, end: seen.End.Offset}, Duplicate)
+	m.answerKnown(p, pendingPut{first: first, end: seen.End.Offset}, outcome.Duplicate)
 	return true
 }
 
-// answerKnown answers a put whose messages are in the log up to at.end, or makes it wait for their commit.
-func (m *Machine) answerKnown(p Put, at pendingPut, outcome Outcome) {
+// answerKnown answers a put whose messages are in the log up to at.end, or lets it wait for their commit.
+func (m *Machine) answerKnown(p Put, at pendingPut, o outcome.Outcome) {
 	if at.end <= m.committed.Offset && m.role == Leader {
-		m.done(p.Ticket, at.first, outcome)
+		m.done(p.Ticket, at.first, o)
 		return
 	}
 	at.ticket, at.sentMS = p.Ticket, m.nowMS
@@ -131,7 +131,7 @@ func (m *Machine) refuseHeld() {
 
 // refuse answers a put without an offset, with the number of members that answer or have acknowledged the marker.
 func (m *Machine) refuse(ticket uint64) {
-	c := Completion{Ticket: ticket, Outcome: NotEnoughReplicas}
+	c := outcome.Completion{Ticket: ticket, Outcome: outcome.NotEnoughReplicas}
 	n := m.liveISR()
 	if n >= m.state.MinInSync && !m.markerCommitted() {
 		n = m.markerHolders()
@@ -161,7 +161,7 @@ func (m *Machine) answerCommitted() {
 	l := m.lead
 	n := 0
 	for n < len(l.pending) && l.pending[n].end <= m.committed.Offset {
-		m.done(l.pending[n].ticket, l.pending[n].first, cmp.Or(l.pending[n].outcome, Committed))
+		m.done(l.pending[n].ticket, l.pending[n].first, cmp.Or(l.pending[n].outcome, outcome.Committed))
 		n++
 	}
 	l.pending = append(l.pending[:0], l.pending[n:]...)
@@ -195,13 +195,13 @@ func (m *Machine) answerPublished(p Put) bool {
 	r := d.Recognise(&p.Draft)
 	switch {
 	case r.Known == int(p.Draft.Count):
-		m.answerKnown(p, pendingPut{first: r.First, end: r.End, outcome: Repeated}, Repeated)
+		m.answerKnown(p, pendingPut{first: r.First, end: r.End, outcome: outcome.Repeated}, outcome.Repeated)
 		return true
 	case !d.ReachesBack(m.nowMS):
-		m.done(p.Ticket, 0, BelowWindow)
+		m.done(p.Ticket, 0, outcome.BelowWindow)
 		return true
 	case d.Full(r.New):
-		m.done(p.Ticket, 0, WindowFull)
+		m.done(p.Ticket, 0, outcome.WindowFull)
 		return true
 	}
 	return false

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -17,11 +18,11 @@ func TestCommitOnAll(t *testing.T) {
 		for i := uint64(1); i <= 10; i++ {
 			c.put(c.at(1), i, fmt.Sprint("m", i))
 		}
-		require.Equal(t, Outcome(0), c.at(1).outcome(1), "answered before any disk or follower")
+		require.Equal(t, outcome.Outcome(0), c.at(1).outcome(1), "answered before any disk or follower")
 		c.settle()
 		c.pass(300)
 		for i := uint64(1); i <= 10; i++ {
-			require.Equal(t, Committed, c.at(1).outcome(i))
+			require.Equal(t, outcome.Committed, c.at(1).outcome(i))
 		}
 		for _, b := range c.brokers {
 			require.Equal(t, c.at(1).bodies(), b.bodies())
@@ -39,7 +40,7 @@ func TestFollowerDiesAndComesBack(t *testing.T) {
 	require.Len(t, c.state.ISR, 2)
 	c.put(c.at(1), 1, "without n3")
 	c.settle()
-	require.Equal(t, Committed, c.at(1).outcome(1))
+	require.Equal(t, outcome.Committed, c.at(1).outcome(1))
 	c.at(3).cut = false
 	c.tell()
 	c.up("n3")
@@ -67,8 +68,8 @@ func TestElection(t *testing.T) {
 	c.put(leader, 1, "kept")
 	c.put(leader, 3, "next")
 	c.settle()
-	require.Equal(t, Duplicate, leader.outcome(1))
-	require.Equal(t, Committed, leader.outcome(3))
+	require.Equal(t, outcome.Duplicate, leader.outcome(1))
+	require.Equal(t, outcome.Committed, leader.outcome(3))
 	require.NotContains(t, leader.bodies(), "in doubt, then found")
 
 	// The old leader comes back under a new incarnation, with its longer log.
@@ -79,7 +80,7 @@ func TestElection(t *testing.T) {
 	for _, b := range c.brokers {
 		c.step(b, Live{Node: "n1", Incarnation: 9})
 	}
-	require.Equal(t, InDoubt, old.outcome(2))
+	require.Equal(t, outcome.InDoubt, old.outcome(2))
 	c.tell()
 	c.up("n1")
 	c.pass(300)
@@ -97,12 +98,12 @@ func TestRollback(t *testing.T) {
 	c.pass(3100)
 	require.Equal(t, ident.Epoch(2), c.state.Epoch)
 	require.Equal(t, Leader, c.at(1).m.role, "what is committed is delivered")
-	require.Equal(t, Outcome(0), c.at(1).outcome(2), "answered before the marker was committed")
+	require.Equal(t, outcome.Outcome(0), c.at(1).outcome(2), "answered before the marker was committed")
 	c.put(c.at(1), 3, "held")
 	c.at(2).holdAck = false
 	c.pass(300)
-	require.Equal(t, RolledBack, c.at(1).outcome(2))
-	require.Equal(t, Committed, c.at(1).outcome(3))
+	require.Equal(t, outcome.RolledBack, c.at(1).outcome(2))
+	require.Equal(t, outcome.Committed, c.at(1).outcome(3))
 	for _, b := range c.brokers {
 		require.Equal(t, []string{"committed", "held"}, b.bodies())
 	}
@@ -116,7 +117,7 @@ func TestBelowMinimumIsDefinite(t *testing.T) {
 	}
 	c.put(c.at(1), 1, "never written")
 	c.pass(3100)
-	require.Equal(t, NotEnoughReplicas, c.at(1).outcome(1))
+	require.Equal(t, outcome.NotEnoughReplicas, c.at(1).outcome(1))
 	require.Empty(t, c.at(1).bodies())
 }
 
@@ -162,7 +163,7 @@ func TestGapInPipelineIsSentOnce(t *testing.T) {
 	require.Less(t, received, 350, "100 appends, their refusals, one more round")
 	c.settle()
 	for i := uint64(1); i < 103; i++ {
-		require.Equal(t, Committed, c.at(1).outcome(i))
+		require.Equal(t, outcome.Committed, c.at(1).outcome(i))
 	}
 }
 

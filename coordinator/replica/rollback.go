@@ -1,6 +1,9 @@
 package replica
 
-import "github.com/lockstepmq/lockstep/internal/ident"
+import (
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
 
 // rolledBackPut is a put that waits for the marker of the epoch that removed it (RB-6).
 type rolledBackPut struct {
@@ -87,14 +90,14 @@ func (m *Machine) awaitMarker(old *leadership) {
 	l := m.lead
 	l.rolledBack = old.rolledBack
 	for _, p := range old.pending {
-		if p.end <= l.start.Offset { // cannot happen: commit has answered it
-			m.done(p.ticket, p.first, Committed)
+		if p.end <= l.start.Offset { // cannot be: commit has answered it
+			m.done(p.ticket, p.first, outcome.Committed)
 			continue
 		}
 		l.rolledBack = append(l.rolledBack, rolledBackPut{ticket: p.ticket, sinceMS: m.nowMS})
 	}
 	for _, c := range old.changes {
-		m.done(c.ticket, 0, InDoubt)
+		m.done(c.ticket, 0, outcome.InDoubt)
 	}
 }
 
@@ -103,7 +106,7 @@ func (m *Machine) answerRolledBack() {
 	for _, p := range m.lead.rolledBack {
 		if p.ticket != 0 {
 			m.counters.RolledBack++
-			m.done(p.ticket, 0, RolledBack)
+			m.done(p.ticket, 0, outcome.RolledBack)
 		}
 	}
 	m.lead.rolledBack = nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -215,7 +216,7 @@ func (l *lab) sayView(n *labNode) {
 func (l *lab) sayAnswers(n *labNode, out Effects) {
 	for _, d := range out.Done {
 		at := ""
-		if d.Outcome == Duplicate || d.Outcome == Repeated {
+		if d.Outcome == outcome.Duplicate || d.Outcome == outcome.Repeated {
 			at = fmt.Sprintf(" of sequence %d", d.First)
 		}
 		if d.Minimum > 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -17,7 +18,7 @@ func TestHandOver(t *testing.T) {
 	c.put(c.at(1), 2, "goes elsewhere")
 	c.pass(100)
 	require.Equal(t, ident.Node("n3"), c.state.Leader)
-	require.Equal(t, NotLeader, c.at(1).outcome(2))
+	require.Equal(t, outcome.NotLeader, c.at(1).outcome(2))
 	require.Equal(t, Leader, c.at(3).m.role)
 }
 
@@ -56,7 +57,7 @@ func TestHandOverWithoutAnswerHoldsNoPuts(t *testing.T) {
 		require.NotNil(t, asked)
 		c.put(c.at(1), 2, "b")
 		c.pass(2500)
-		require.Equal(t, Committed, c.at(1).outcome(2))
+		require.Equal(t, outcome.Committed, c.at(1).outcome(2))
 
 		c.cas = nil
 		if landed {

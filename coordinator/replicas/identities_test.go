@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/coordinator/replica/dedupe"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
@@ -80,7 +81,7 @@ func (l *lone) restart() {
 	l.start()
 }
 
-func (l *lone) step(ev replica.Event) (done []replica.Completion) {
+func (l *lone) step(ev replica.Event) (done []outcome.Completion) {
 	var out replica.Effects
 	l.m.Step(ev, &out)
 	if out.Token != 0 {
@@ -104,7 +105,7 @@ func (l *lone) pass(ms int64) {
 }
 
 // publish publishes messages with ids in one put, and gives the outcome.
-func (l *lone) publish(ids ...string) replica.Outcome {
+func (l *lone) publish(ids ...string) outcome.Outcome {
 	d := queue.NewDraft(0)
 	for _, id := range ids {
 		require.NoError(l.t, d.AddMessage(queue.Message{Identity: queue.IdentityOf([]byte(id))}))
@@ -144,14 +145,14 @@ func TestAWrongClockForgetsNoID(t *testing.T) {
 		t.Helper()
 		for range 20 {
 			ids = append(ids, fmt.Sprint(len(ids)))
-			require.Equal(t, replica.Committed, l.publish(ids[len(ids)-1]))
+			require.Equal(t, outcome.Committed, l.publish(ids[len(ids)-1]))
 			l.pass(100)
 		}
 	}
 	again := func(what string) {
 		t.Helper()
 		for _, id := range ids {
-			require.Equal(t, replica.Repeated, l.publish(id), "%s: %s", what, id)
+			require.Equal(t, outcome.Repeated, l.publish(id), "%s: %s", what, id)
 		}
 	}
 	put()
@@ -184,7 +185,7 @@ func TestIDsAfterARestartAtTheDocumentedRate(t *testing.T) {
 			for n := range rate {
 				ids = append(ids, name(second, n))
 			}
-			require.Equal(t, replica.Committed, l.publish(ids...), "second %d", second)
+			require.Equal(t, outcome.Committed, l.publish(ids...), "second %d", second)
 			second++
 			l.pass(1000)
 			l.trim()
@@ -193,7 +194,7 @@ func TestIDsAfterARestartAtTheDocumentedRate(t *testing.T) {
 	run(300)
 	for range 3 {
 		l.restart()
-		require.Equal(t, replica.Repeated, l.publish(name(second-119, 0)), "almost a window ago")
+		require.Equal(t, outcome.Repeated, l.publish(name(second-119, 0)), "almost a window ago")
 		run(150)
 	}
 }
@@ -202,21 +203,21 @@ func TestIDsAfterARestartAtTheDocumentedRate(t *testing.T) {
 // doubt until the longer one has passed, however often the broker starts; the restarts alone cause no doubt.
 func TestALongerWindowAfterARestart(t *testing.T) {
 	l := newLone(t, replica.Options{DedupeMS: 60_000})
-	require.Equal(t, replica.Committed, l.publish("x"))
+	require.Equal(t, outcome.Committed, l.publish("x"))
 	l.pass(73_000)
-	require.Equal(t, replica.Committed, l.publish("y"))
+	require.Equal(t, outcome.Committed, l.publish("y"))
 	l.restart()
-	require.Equal(t, replica.Committed, l.publish("z"), "no doubt without a change")
+	require.Equal(t, outcome.Committed, l.publish("z"), "no doubt without a change")
 	l.options.DedupeMS = hour
 	l.restart()
-	require.Equal(t, replica.BelowWindow, l.publish("x"))
-	require.Equal(t, replica.Repeated, l.publish("y"))
+	require.Equal(t, outcome.BelowWindow, l.publish("x"))
+	require.Equal(t, outcome.Repeated, l.publish("y"))
 	l.pass(hour - 75_000)
-	require.Equal(t, replica.BelowWindow, l.publish("x"))
+	require.Equal(t, outcome.BelowWindow, l.publish("x"))
 	l.restart()
-	require.Equal(t, replica.Repeated, l.publish("z"))
+	require.Equal(t, outcome.Repeated, l.publish("z"))
 	l.pass(hour)
-	require.Equal(t, replica.Committed, l.publish("x"))
+	require.Equal(t, outcome.Committed, l.publish("x"))
 }
 
 // TestAnIdlePartitionIsNotInDoubt: its window is empty, and retention has removed all of it. It starts again
@@ -224,12 +225,12 @@ func TestALongerWindowAfterARestart(t *testing.T) {
 func TestAnIdlePartitionIsNotInDoubt(t *testing.T) {
 	l := newLone(t, replica.Options{DedupeMS: 60_000})
 	for n := range 2000 {
-		require.Equal(t, replica.Committed, l.publish(fmt.Sprint(n)))
+		require.Equal(t, outcome.Committed, l.publish(fmt.Sprint(n)))
 	}
 	l.pass(61_000)
 	l.trim()
 	require.NotZero(t, l.st.Start().Offset)
 	l.restart()
-	require.Equal(t, replica.Committed, l.publish("new"))
-	require.Equal(t, replica.Committed, l.publish("0"), "its window has passed")
+	require.Equal(t, outcome.Committed, l.publish("new"))
+	require.Equal(t, outcome.Committed, l.publish("0"), "its window has passed")
 }

@@ -13,6 +13,7 @@ package api
 import (
 	"context"
 
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
@@ -24,11 +25,13 @@ type Publisher interface {
 	// Admit is called before a body of this size is read. It blocks for back-pressure. If the topic does not exist and
 	// may be created, it creates the topic.
 	Admit(ctx context.Context, topic string, bytes int) error
-	// Publish accepts one put and fills in its request id. A nil key means any partition.
-	Publish(topic string, key []byte, d queue.Draft, a Answerer)
-	// PublishAt is Publish to the partition with this number. outcome.ErrPartitionNotFound: the topic does not have it.
-	PublishAt(topic string, partition int, d queue.Draft, a Answerer)
+	// Publish takes one put, and fills in its request id. outcome.ErrPartitionNotFound: the topic does not have the
+	// partition. The key only counts with AnyPartition: it chooses the partition; nil: any.
+	Publish(topic string, partition int, key []byte, d queue.Draft, a Answerer)
 }
+
+// AnyPartition is the number that names no partition of a put.
+const AnyPartition = -1
 
 // Answerer receives the answer to one put, once. Answer must not block.
 type Answerer interface{ Answer(r PutResult) }
@@ -189,12 +192,12 @@ type DeferredMessage struct {
 // ChannelPosition is the position of one channel in one partition. Every message below Confirmed, and in the ranges
 // Settled above it, is finished or in Deferred.
 type ChannelPosition struct {
-	Channel   string             `json:"channel"`
-	Partition int                `json:"partition"`
-	Confirmed ident.Sequence     `json:"confirmed"`
-	Settled   []SequenceSpan     `json:"settled,omitempty"`
-	Deferred  []DeferredPosition `json:"deferred,omitempty"` // by sequence
-	Consumers int                `json:"consumers"`
+	Channel   string                       `json:"channel"`
+	Partition int                          `json:"partition"`
+	Confirmed ident.Sequence               `json:"confirmed"`
+	Settled   []SequenceSpan               `json:"settled,omitempty"`
+	Deferred  []msgstream.DeferredPosition `json:"deferred,omitempty"` // by sequence
+	Consumers int                          `json:"consumers"`
 }
 
 // SeekResult is the effect of a seek in messages. A number is null if the answer of a leader was lost.
@@ -237,15 +240,7 @@ type SequenceSpan struct {
 	To   ident.Sequence `json:"to"`
 }
 
-// DeferredPosition is a message that was delivered or delayed, and is not finished.
-type DeferredPosition struct {
-	Sequence   ident.Sequence `json:"sequence"`
-	DeadlineNS int64          `json:"deadline,omitempty"` // unix ns; 0: due
-	Attempts   uint16         `json:"attempts,omitempty"`
-}
-
-// Stats returns the statistics of the queues that this broker leads. Only leaders report, because tools sum over
-// brokers.
+// Stats has the queues that this broker leads. Only leaders report, because tools sum over brokers.
 type Stats interface {
 	// Topics returns the topics sorted by name, each with its channels sorted by name. "" selects all.
 	Topics(topic, channel string, includeClients bool) []TopicStats

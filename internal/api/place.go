@@ -12,7 +12,6 @@ import (
 // Places is the help text of an argument that ParsePlace parses.
 const Places = "earliest, latest, a sequence, or a time: RFC 3339, or a Unix time in ns"
 
-// placeKind is the form of a Place.
 type placeKind int
 
 // The kinds of Place.

@@ -180,13 +180,11 @@ func (a *deferredSet) reset() {
 	a.heap, a.ready, a.due = a.heap[:0], seqQueue{items: a.ready.items[:0]}, 0
 }
 
-// Has reports whether seq is in the set.
 func (a *deferredSet) Has(seq ident.Sequence) bool {
 	_, ok := a.Get(seq)
 	return ok
 }
 
-// Waits reports whether seq waits for its deadline.
 func (a *deferredSet) Waits(seq ident.Sequence) bool {
 	_, ok := a.places[seq]
 	return ok

@@ -82,7 +82,8 @@ func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	}
 	p, err := s.create(topic, id)
 	if err != nil {
-		if isFull(err) && !errors.Is(err, errFolder) {
+		full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+		if full && !errors.Is(err, errFolder) {
 			return nil, fmt.Errorf("%w: %w", ErrDiskFull, err)
 		}
 		s.fail(err)
@@ -129,8 +130,6 @@ func newSlot() uint64 {
 func (s *Store) syncFolders(p *Partition) error {
 	return syncDirs(s.o.FS, p.dir, path.Dir(p.dir), s.topicsDir())
 }
-
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // errFolder is a failed sync of a folder. A repeated sync may succeed without the lost entries.
 var errFolder = errors.New("store: sync the folder")

@@ -87,7 +87,6 @@ func (s *Store) open() error {
 	return nil
 }
 
-// storeRecovery is the recovery of all partitions.
 type storeRecovery struct {
 	s     *Store
 	last  *checkpoint // nil without a checkpoint

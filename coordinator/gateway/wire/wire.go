@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -165,27 +165,27 @@ type Reply struct {
 	Partition ident.Partition
 	First     ident.Sequence // or the numbers of "not enough replicas": see ResultOf
 	Attempt   uint32
-	Outcome   replica.Outcome
+	Outcome   outcome.Outcome
 }
 
 const shortageBits = 32 // the position of the minimum in the result of "not enough replicas"
 
-// ResultOf is the Result field of a reply: the sequence of a stored put or, with "not enough replicas", the two
-// numbers, with the minimum in the upper half.
-func ResultOf(c replica.Completion) ident.Sequence {
-	if c.Outcome == replica.NotEnoughReplicas {
+// ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of "not enough replicas" the
+// two numbers, the minimum in the upper half.
+func ResultOf(c outcome.Completion) ident.Sequence {
+	if c.Outcome == outcome.NotEnoughReplicas {
 		return ident.Sequence(uint64(c.Minimum)<<shortageBits | uint64(uint32(c.InSync)))
 	}
 	return c.First
 }
 
 // Completion is the answer of the leader's machine.
-func (r *Reply) Completion() replica.Completion {
-	if r.Outcome == replica.NotEnoughReplicas {
+func (r *Reply) Completion() outcome.Completion {
+	if r.Outcome == outcome.NotEnoughReplicas {
 		n := uint64(r.First)
-		return replica.Completion{Outcome: r.Outcome, InSync: int(uint32(n)), Minimum: int(n >> shortageBits)}
+		return outcome.Completion{Outcome: r.Outcome, InSync: int(uint32(n)), Minimum: int(n >> shortageBits)}
 	}
-	return replica.Completion{Outcome: r.Outcome, First: r.First}
+	return outcome.Completion{Outcome: r.Outcome, First: r.First}
 }
 
 // AppendReply appends a record of ReplySize bytes.
@@ -208,7 +208,7 @@ func DecodeReply(b []byte) Reply {
 		Partition: ident.Partition{Topic: ident.TopicID(le.Uint64(b[16:])), Number: le.Uint16(b[36:])},
 		First:     ident.Sequence(le.Uint64(b[24:])),
 		Attempt:   le.Uint32(b[32:]),
-		Outcome:   replica.Outcome(b[38]),
+		Outcome:   outcome.Outcome(b[38]),
 	}
 }
 

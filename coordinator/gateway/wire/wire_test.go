@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wiretest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -28,13 +28,13 @@ func TestRecordsHaveTheirBytes(t *testing.T) {
 
 	r := Reply{
 		Request: ident.RequestID{Producer: 0xa1, N: 0xa2}, Partition: somewhere, First: 0xa3,
-		Attempt: 0xa4, Outcome: replica.InDoubt,
+		Attempt: 0xa4, Outcome: outcome.InDoubt,
 	}
 	require.Equal(t, "a100000000000000"+"a200000000000000"+"0807060504030201"+"a300000000000000"+
 		"a4000000"+"1211"+"06"+"00", hex.EncodeToString(AppendReply(nil, r)))
 	require.Equal(t, r, DecodeReply(AppendReply(nil, r)))
 
-	short := replica.Completion{Outcome: replica.NotEnoughReplicas, InSync: 1, Minimum: 2}
+	short := outcome.Completion{Outcome: outcome.NotEnoughReplicas, InSync: 1, Minimum: 2}
 	r.First, r.Outcome = ResultOf(short), short.Outcome
 	require.Equal(t, "a100000000000000"+"a200000000000000"+"0807060504030201"+"01000000"+"02000000"+
 		"a4000000"+"1211"+"04"+"00", hex.EncodeToString(AppendReply(nil, r)))

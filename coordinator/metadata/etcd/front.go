@@ -186,17 +186,12 @@ func (f *front) serveReport(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(f.report(r.URL.Query().Get("from"))) // the other member may have disconnected
 }
 
-// stopped makes the port stop forwarding requests to etcd.
-func (f *front) stopped() {
-	if etcd := f.etcd.Swap(nil); etcd != nil {
-		etcd.Transport.(*http.Transport).CloseIdleConnections()
-	}
-}
-
 // close closes the port and all its connections.
 func (f *front) close() {
 	_ = f.server.Close() // a port that fails to close is closed
 	<-f.done
-	f.stopped()
+	if etcd := f.etcd.Swap(nil); etcd != nil {
+		etcd.Transport.(*http.Transport).CloseIdleConnections()
+	}
 	f.remove()
 }

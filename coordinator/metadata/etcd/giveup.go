@@ -72,9 +72,10 @@ func (g *giveUp) record(cause error) bool {
 	return g.mu.guarded
 }
 
-// logger returns the logger for etcd.
+// logger writes etcd's messages to the broker's log, one level lower: etcd warns about every slow disk and every peer that does
+// not run yet, which the broker reports once itself, and logs errors from which it recovers.
 func (g *giveUp) logger() *zap.Logger {
-	return zapLogger(g.log).WithOptions(zap.WithFatalHook(g), zap.WithPanicHook(g))
+	return zap.New(logrusCore{log: g.log.WithField("component", "etcd")}, zap.WithFatalHook(g), zap.WithPanicHook(g))
 }
 
 // OnWrite implements zapcore.CheckWriteHook. It is called when etcd has given up.
@@ -167,12 +168,6 @@ func asError(p any) error {
 	return fmt.Errorf("%v", p)
 }
 
-// zapLogger writes etcd's messages to the broker's log, one level lower: etcd warns about every slow disk and every
-// peer that does not run yet, which the broker itself reports once, and it logs errors from which it recovers.
-func zapLogger(log logrus.FieldLogger) *zap.Logger {
-	return zap.New(logrusCore{log: log.WithField("component", "etcd")})
-}
-
 const (
 	listenerEnded  = "setting up serving from embedded etcd failed." // logged for each listener at a stop; Err returns a failure
 	storageVersion = "failed to update storage version"              // logged at the first start; etcd retries the operation
@@ -181,15 +176,12 @@ const (
 // logrusCore is a zapcore.Core on a logrus logger.
 type logrusCore struct{ log logrus.FieldLogger }
 
-// Enabled implements zapcore.Core.
 func (c logrusCore) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
 
-// With implements zapcore.Core.
 func (c logrusCore) With(fields []zapcore.Field) zapcore.Core {
 	return logrusCore{log: c.log.WithFields(logrusFields(fields))}
 }
 
-// Check implements zapcore.Core.
 func (c logrusCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
 		return ce.AddCore(e, c)
@@ -210,7 +202,6 @@ func (c logrusCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// Sync implements zapcore.Core.
 func (c logrusCore) Sync() error { return nil }
 
 func logrusFields(fields []zapcore.Field) logrus.Fields {

@@ -64,7 +64,6 @@ func Copy(aside, dir string) error { return os.CopyFS(aside, withoutSockets{os.D
 // withoutSockets is a file tree without its sockets, devices and links.
 type withoutSockets struct{ fs.FS }
 
-// ReadDir implements fs.ReadDirFS.
 func (w withoutSockets) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(w.FS, name)
 	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && !e.Type().IsRegular() }), err

@@ -186,8 +186,7 @@ func refusal(err error) string {
 
 // withoutRequest returns an error without the failed request: the caller adds the address.
 func withoutRequest(err error) error {
-	var request *url.Error
-	if errors.As(err, &request) {
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		return request.Err
 	}
 	return err

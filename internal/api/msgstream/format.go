@@ -91,25 +91,25 @@ type Channel struct {
 // Position is the position of a channel in one partition: every message below Confirmed was finished, or is in
 // Deferred.
 type Position struct {
-	Partition int        `json:"partition"`
-	Confirmed uint64     `json:"confirmed"`
-	Deferred  []Deferred `json:"deferred,omitempty"`
+	Partition int                `json:"partition"`
+	Confirmed uint64             `json:"confirmed"`
+	Deferred  []DeferredPosition `json:"deferred,omitempty"`
 }
 
 // Low is the first sequence that the channel has not finished.
 func (p Position) Low() uint64 {
 	low := p.Confirmed
 	for _, d := range p.Deferred {
-		low = min(low, d.Sequence)
+		low = min(low, uint64(d.Sequence))
 	}
 	return low
 }
 
-// Deferred is a message that was delivered or delayed, and not finished.
-type Deferred struct {
-	Sequence   uint64 `json:"sequence"`
-	DeadlineNS int64  `json:"deadline,omitempty"` // unix ns; 0: due
-	Attempts   uint16 `json:"attempts,omitempty"`
+// DeferredPosition is a message that was delivered or delayed, and not finished.
+type DeferredPosition struct {
+	Sequence   ident.Sequence `json:"sequence"`
+	DeadlineNS int64          `json:"deadline,omitempty"` // unix ns; 0: due
+	Attempts   uint16         `json:"attempts,omitempty"`
 }
 
 // Message is one message with its position in the source.

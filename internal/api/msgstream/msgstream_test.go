@@ -20,7 +20,7 @@ func sample(t testing.TB) []byte {
 	var b bytes.Buffer
 	w := msgstream.NewWriter(&b)
 	require.NoError(t, w.Info(msgstream.Info{Cluster: "east", Topic: "orders", TopicID: 7, TimeNS: 1, Partitions: []msgstream.PartitionInfo{{First: 5, End: 7}}}))
-	require.NoError(t, w.Channel(msgstream.Channel{Name: "billing", Positions: []msgstream.Position{{Confirmed: 6, Deferred: []msgstream.Deferred{{Sequence: 2, DeadlineNS: 9, Attempts: 3}}}}}))
+	require.NoError(t, w.Channel(msgstream.Channel{Name: "billing", Positions: []msgstream.Position{{Confirmed: 6, Deferred: []msgstream.DeferredPosition{{Sequence: 2, DeadlineNS: 9, Attempts: 3}}}}}))
 	for _, m := range messages {
 		require.NoError(t, w.Message(&m))
 	}

@@ -43,10 +43,13 @@ var channelRoutes = []Route{
 		"Create a channel. It receives the messages that are published from now on; the first channel of a topic receives "+
 			"all. The lookup port also creates the topic.", argsNewChannel...).
 		atLookup((*endpoints).lookupCreateChannel),
-	post("/channel/delete", access.Administer, do(readDeleteChannel),
+	post("/channel/delete", access.Administer, do(func(q *request) api.Operation {
+		return api.DeleteChannel{Topic: q.topic(), Channel: q.channel()}
+	}),
 		"Delete a channel. The lookup port deletes nothing.", argTopicName, argChannel).lenient().atLookup((*endpoints).lookupDeleteChannel),
-	post("/channel/empty", access.Administer, do(readEmptyChannel),
-		"Drop the messages of a channel.", argTopicName, argChannel).lenient(),
+	post("/channel/empty", access.Administer, do(func(q *request) api.Operation {
+		return api.EmptyChannel{Topic: q.topic(), Channel: q.channel()}
+	}), "Drop the messages of a channel.", argTopicName, argChannel).lenient(),
 	post("/channel/pause", access.Administer, do(pauseChannel(true)),
 		"Stop the deliveries of a channel.", argTopicName, argChannel).lenient(),
 	post("/channel/unpause", access.Administer, do(pauseChannel(false)),
@@ -56,14 +59,17 @@ var channelRoutes = []Route{
 	alsoNeeds(deadLetters, post("/v1/channel/policy", access.Administer, do(readPolicy),
 		"Change the treatment of messages that fail, and "+
 			"the filter. A missing part stays, an empty one is cleared.", argsPolicy...)),
-	get("/v1/channel/policy", access.Discover, (*endpoints).policy,
-		"The treatment of messages that fail, and the filter.", argTopicName, argChannel).replies(api.ChannelPolicy{}),
+	get("/v1/channel/policy", access.Discover, func(a *endpoints, q *request) (any, error) {
+		return a.b.Channels.Policy(q.topic(), q.channel())
+	}, "The treatment of messages that fail, and the filter.", argTopicName, argChannel).replies(api.ChannelPolicy{}),
 	get("/v1/topic/channels", access.Discover, (*endpoints).channelViews, "The channels of a topic, with their order and state. "+
 		"Ephemeral channels are only in /stats.", argTopic).replies(viewsReply{}),
 	get("/v1/topic/positions", access.Discover, (*endpoints).positions,
 		"The position of each durable channel of a topic in each partition.",
 		argTopic).replies(positionsReply{}),
-	post("/v1/channel/seek", access.Administer, reading(readSeek, (*endpoints).seek),
+	post("/v1/channel/seek", access.Administer, reading(readSeek, func(a *endpoints, q *request, op api.SeekChannel) (any, error) {
+		return a.b.Channels.Seek(q.Context(), op)
+	}),
 		"Move a channel, so that it delivers messages again or skips them. A sequence beyond the end of a partition, or a "+
 			"time in the future, is refused: nothing is moved in any partition.",
 		argsSeek...).replies(api.SeekResult{}),
@@ -116,14 +122,6 @@ func readCreateChannel(q *request) api.Operation {
 	}
 }
 
-func readDeleteChannel(q *request) api.Operation {
-	return api.DeleteChannel{Topic: q.topic(), Channel: q.channel()}
-}
-
-func readEmptyChannel(q *request) api.Operation {
-	return api.EmptyChannel{Topic: q.topic(), Channel: q.channel()}
-}
-
 func pauseChannel(paused bool) func(*request) api.Operation {
 	return func(q *request) api.Operation {
 		return api.PauseChannel{Topic: q.topic(), Channel: q.channel(), Paused: paused}
@@ -152,10 +150,6 @@ func readPolicy(q *request) api.Operation {
 	return o
 }
 
-func (a *endpoints) policy(q *request) (any, error) {
-	return a.b.Channels.Policy(q.topic(), q.channel())
-}
-
 func (a *endpoints) channelViews(q *request) (any, error) {
 	views, err := a.b.Channels.ChannelViews(q.topic())
 	return viewsReply{list(views)}, err
@@ -173,10 +167,6 @@ func readSeek(q *request) api.SeekChannel {
 	}
 	op.Partition, op.DryRun = q.partition(), q.boolean("dry_run")
 	return op
-}
-
-func (a *endpoints) seek(q *request, op api.SeekChannel) (any, error) {
-	return a.b.Channels.Seek(q.Context(), op)
 }
 
 func readFinishElsewhere(q *request) api.FinishElsewhere {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
@@ -69,7 +70,7 @@ func (a *askedChannels) Positions(_ context.Context, topic string) ([]api.Channe
 	}
 	return []api.ChannelPosition{{
 		Channel: "c", Confirmed: 7, Settled: []api.SequenceSpan{{From: 9, To: 11}},
-		Deferred: []api.DeferredPosition{{Sequence: 3, DeadlineNS: 5, Attempts: 2}}, Consumers: 1,
+		Deferred: []msgstream.DeferredPosition{{Sequence: 3, DeadlineNS: 5, Attempts: 2}}, Consumers: 1,
 	}}, nil
 }
 

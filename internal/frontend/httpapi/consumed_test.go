@@ -48,7 +48,7 @@ func batch(t *testing.T) *consume.Batch {
 	require.NoError(t, d.AddMessage(queue.Message{Body: []byte("text"), Header: []byte("{\"a\":\n\"b\"}")}))
 	require.NoError(t, d.AddMessage(queue.Message{Body: []byte("\xff"), Header: []byte("no JSON")}))
 	stored := make(recordedAnswer, 1)
-	cluster.Publish("t", nil, d.Draft(ident.RequestID{}), stored)
+	cluster.Publish("t", api.AnyPartition, nil, d.Draft(ident.RequestID{}), stored)
 	require.NoError(t, (<-stored).Err)
 	b, err := sessions.Poll(t.Context(), consume.Request{Topic: "t", Channel: "c", MsgTimeout: time.Minute, MaxInFlight: 2}, 2, 0)
 	require.NoError(t, err)

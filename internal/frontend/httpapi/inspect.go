@@ -45,8 +45,9 @@ var (
 			"Checksums of the batches of a replica on this broker, for nsqctl check.",
 			argTopicOnly, numberArg("partition", "the partition").must(), numberArg("from", "the byte offset of the first batch")).
 			replies(api.Digest{}).local().fails("INVALID_REQUEST"),
-		get("/v1/trace", access.Consume, reading((*request).messageIDs, (*endpoints).trace),
-			"The state of one message in the log and in every channel, as its leader has it now.",
+		get("/v1/trace", access.Consume, reading((*request).messageIDs, func(a *endpoints, q *request, ids []api.MessageID) (any, error) {
+			return a.b.Tracer.Trace(q.Context(), q.topic(), ids[0])
+		}), "The state of one message in the log and in every channel, as its leader has it now.",
 			argTopic, argMessageID).replies(api.MessageTrace{}),
 		audited(get("/v1/topic/recover", access.AdministerCluster, (*endpoints).recover,
 			"The replicas of a partition whose in-sync set is lost.",
@@ -129,10 +130,6 @@ func (a *endpoints) digest(q *request) (any, error) {
 	}
 	d, err := a.b.Inspector.Digest(api.DigestRequest{Topic: q.topic(), Partition: uint16(partition), From: from})
 	return inLine(d, err, "TOPIC_NOT_FOUND", http.StatusInternalServerError)
-}
-
-func (a *endpoints) trace(q *request, ids []api.MessageID) (any, error) {
-	return a.b.Tracer.Trace(q.Context(), q.topic(), ids[0])
 }
 
 // recover lists the replicas of a partition and their state (GET). With from= and confirm=<topic>/<partition> it makes

@@ -30,8 +30,9 @@ var lookupRoutes = []Route{
 		replies(nodesReply{}).lenient().local().everywhere(),
 	get("/debug", access.Observe, (*endpoints).registrations, "The registrations, as nsqlookupd lists them.").
 		replies(map[string][]registration{}).lenient().local().everywhere(),
-	post("/topic/tombstone", access.Administer, (*endpoints).tombstone,
-		"Hide a broker from /lookup of a topic for a while.", argTopic,
+	post("/topic/tombstone", access.Administer, func(a *endpoints, q *request) (any, error) {
+		return nil, a.b.Directory.Tombstone(q.topic(), q.text("node"))
+	}, "Hide a broker from /lookup of a topic for a while.", argTopic,
 		textArg("node", "broadcast address:HTTP port of the broker").orMissing("MISSING_ARG_NODE")).
 		lenient().everywhere(),
 }
@@ -180,8 +181,4 @@ func (a *endpoints) registrations(*request) (any, error) {
 		}
 	}
 	return table, nil
-}
-
-func (a *endpoints) tombstone(q *request) (any, error) {
-	return nil, a.b.Directory.Tombstone(q.topic(), q.text("node"))
 }

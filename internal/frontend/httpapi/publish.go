@@ -208,7 +208,7 @@ func (a *endpoints) put(q *request, draft *queue.DraftBuilder) (any, error) {
 	if q.has("key") {
 		key = []byte(q.text("key"))
 	}
-	result, err := a.publish(q, draft, func(d queue.Draft, w waiter) { a.b.Publisher.Publish(q.topic(), key, d, w) })
+	result, err := a.publish(q, draft, func(d queue.Draft, w waiter) { a.b.Publisher.Publish(q.topic(), api.AnyPartition, key, d, w) })
 	switch {
 	case err != nil:
 		return nil, putFailure(err)
@@ -288,7 +288,7 @@ func (a *endpoints) appendBatch(q *request) (any, error) {
 			return nil, err
 		}
 	}
-	result, err := a.publish(q, draft, func(d queue.Draft, w waiter) { a.b.Publisher.PublishAt(q.topic(), partition, d, w) })
+	result, err := a.publish(q, draft, func(d queue.Draft, w waiter) { a.b.Publisher.Publish(q.topic(), partition, nil, d, w) })
 	switch {
 	case errors.Is(err, outcome.ErrInvalid):
 		return nil, err

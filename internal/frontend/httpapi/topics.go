@@ -49,17 +49,21 @@ var topicRoutes = []Route{
 		"Change limits of a topic, and its durability. Other settings stay as they are. The answer has the effective "+
 			"settings.", append([]Argument{argTopic, argDurability}, argsOptions(option.Topics)...)...).
 		replies(api.TopicSettings{}),
-	post("/v1/topic/undelete", access.Administer, do(readUndelete),
+	post("/v1/topic/undelete", access.Administer, do(func(q *request) api.Operation {
+		return api.UndeleteTopic{Topic: q.topic(), ID: q.topicID("id")}
+	}),
 		"Restore a deleted topic within its grace period, with its messages and channels. Refused while another topic has "+
 			"the name.", argTopic, argTrashed),
-	post("/v1/topic/purge", access.Administer, do(readPurge),
-		"Remove deleted topics of a name permanently, before their grace period ends.", argTopic, argTrashed),
+	post("/v1/topic/purge", access.Administer, do(func(q *request) api.Operation {
+		return api.PurgeTopic{Topic: q.topic(), ID: q.topicID("id")}
+	}), "Remove deleted topics of a name permanently, before their grace period ends.", argTopic, argTrashed),
 	get("/v1/topic/trash", access.Observe, (*endpoints).trash, "The deleted topics that can be undeleted, oldest deletion first.",
 		textArg("topic", "only topics of this name")).replies(trashReply{}),
 	post("/v1/topic/move", access.AdministerCluster, do(readMove),
 		"Move a replica of a partition to another broker.", argsMove...),
-	post("/v1/topic/partitions", access.AdministerCluster, do(readPartitions),
-		"Raise the number of partitions of a topic.", argTopic,
+	post("/v1/topic/partitions", access.AdministerCluster, do(func(q *request) api.Operation {
+		return api.SetPartitions{Topic: q.topic(), Partitions: q.number("partitions", 0), Reorder: q.boolean("reorder")}
+	}), "Raise the number of partitions of a topic.", argTopic,
 		numberArg("partitions", "the new number").between(1, 0).must(),
 		boolArg("reorder", "also for a topic that is ordered or recognises content: its keys or contents may go to other partitions")),
 	post("/v1/topic/replication", access.AdministerCluster, do(readReplication), "Change the number of replicas of a topic.",
@@ -144,14 +148,6 @@ func pauseTopic(paused bool) func(*request) api.Operation {
 	return func(q *request) api.Operation { return api.PauseTopic{Topic: q.topic(), Paused: paused} }
 }
 
-func readUndelete(q *request) api.Operation {
-	return api.UndeleteTopic{Topic: q.topic(), ID: q.topicID("id")}
-}
-
-func readPurge(q *request) api.Operation {
-	return api.PurgeTopic{Topic: q.topic(), ID: q.topicID("id")}
-}
-
 func readMove(q *request) api.Operation {
 	o := api.MoveReplica{Topic: q.topic(), From: ident.Node(q.text("from")), To: ident.Node(q.text("to"))}
 	var err error
@@ -164,10 +160,6 @@ func readMove(q *request) api.Operation {
 func readReplication(q *request) api.Operation {
 	factor, minimum := q.number("replication_factor", 0), q.number("min_in_sync", 0)
 	return api.SetReplication{Topic: q.topic(), ReplicationFactor: factor, MinInSync: minimum}
-}
-
-func readPartitions(q *request) api.Operation {
-	return api.SetPartitions{Topic: q.topic(), Partitions: q.number("partitions", 0), Reorder: q.boolean("reorder")}
 }
 
 type trashReply struct {

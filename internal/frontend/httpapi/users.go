@@ -43,8 +43,10 @@ var userRoutes = []Route{
 			"the bearer token. The answer has the token, once.",
 		argUser, boolArg("admin", "the user may do everything"),
 		boolArg("certificate", "the user logs in with a client certificate of this name")).replies(NewToken{})),
-	post("/v1/user/rotate", access.AdministerCluster, inTime((*endpoints).rotateUser),
-		"Give a user a new token.", argUser).replies(NewToken{}),
+	post("/v1/user/rotate", access.AdministerCluster, inTime(func(a *endpoints, q *request) (any, error) {
+		token, err := a.b.Users.Rotate(q.Context(), q.text("name"))
+		return NewToken{q.text("name"), token}, err
+	}), "Give a user a new token.", argUser).replies(NewToken{}),
 	post("/v1/user/delete", access.AdministerCluster, inTime(func(a *endpoints, q *request) (any, error) {
 		return nil, a.b.Users.Delete(q.Context(), q.text("name"))
 	}), "Delete a user.", argUser),
@@ -118,11 +120,6 @@ func (a *endpoints) mayBegin(r *http.Request) bool { return a.b.Users.Begins(bea
 // needsFirst refuses to create the first administrator without the secret, and names the file that contains it.
 func (a *endpoints) needsFirst() error {
 	return &failure{status: http.StatusForbidden, message: "FIRST_ADMINISTRATOR_NEEDS_SECRET", file: a.b.Users.FirstFile()}
-}
-
-func (a *endpoints) rotateUser(q *request) (any, error) {
-	token, err := a.b.Users.Rotate(q.Context(), q.text("name"))
-	return NewToken{q.text("name"), token}, err
 }
 
 func readQuota(q *request) access.QuotaChange {

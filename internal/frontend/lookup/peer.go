@@ -43,11 +43,6 @@ func startPeer(o Options, address string) *peer {
 	return p
 }
 
-func (p *peer) stop() {
-	p.cancel()
-	<-p.done
-}
-
 func (p *peer) run(ctx context.Context) {
 	defer close(p.done)
 	defer p.disconnect()

@@ -124,7 +124,8 @@ func (r *Registrar) SetAddresses(addresses []string) {
 	}
 	r.mu.Unlock()
 	for _, p := range gone {
-		p.stop()
+		p.cancel()
+		<-p.done
 	}
 }
 

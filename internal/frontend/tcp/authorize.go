@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
@@ -159,9 +158,6 @@ func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 	c.h.backend.Guard.Note(session.Requester(verb), name+" on topic "+c.topic, err)
 	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, name, c.topic)
 }
-
-// requester describes the client for commands that create something. The reader calls it.
-func (c *conn) requester() api.Requester { return c.session.Load().Requester(c.verb) }
 
 // recheckEvery is the interval of the checks when the users do not change: an answer of an auth service expires.
 const recheckEvery = 5 * time.Second

@@ -21,9 +21,9 @@ type void struct{}
 
 func (void) Admit(context.Context, string, int) error { return nil }
 
-func (void) Publish(_ string, _ []byte, _ queue.Draft, a api.Answerer) { a.Answer(api.PutResult{}) }
-
-func (void) PublishAt(_ string, _ int, _ queue.Draft, a api.Answerer) { a.Answer(api.PutResult{}) }
+func (void) Publish(_ string, _ int, _ []byte, _ queue.Draft, a api.Answerer) {
+	a.Answer(api.PutResult{})
+}
 
 // BenchmarkPub is the path of a pipelined PUB from the socket to the answer, both ends in this
 // process. One operation is one message.

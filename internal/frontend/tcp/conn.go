@@ -105,7 +105,7 @@ func newConn(h *Handler, raw net.Conn) *conn {
 	c.fifo = newFifo(h.opts.MaxPendingAnswers, h.opts.MaxPendingBytes, &h.owed, c.answerDirect)
 	c.fifo.share = &c.share
 	c.out = newOutput(raw, c.heartbeat, &h.buffers)
-	c.in = newInput(creditReader{c, raw})
+	c.in = &input{src: creditReader{c, raw}, buf: make([]byte, minInput), most: maxLine}
 	c.about.Store(defaultAbout(raw))
 	c.active.Store(c.since.UnixNano())
 	c.begin()
@@ -143,7 +143,7 @@ func (c *conn) wakeWriter() {
 func (c *conn) serve(server context.Context) {
 	ctx, cancel := context.WithCancel(server)
 	defer cancel()
-	ctx = api.WithRequester(ctx, c.requester)
+	ctx = api.WithRequester(ctx, func() api.Requester { return c.session.Load().Requester(c.verb) }) // the reader calls it
 	written := make(chan struct{})
 	// The writer: started here; ends with the last answer, a failed write or the end of ctx; owns the pulling of
 	// messages.

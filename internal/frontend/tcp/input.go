@@ -30,10 +30,6 @@ type input struct {
 	most int  // largest size of buf
 }
 
-func newInput(src io.Reader) *input {
-	return &input{src: src, buf: make([]byte, minInput), most: maxLine}
-}
-
 func (in *input) reset(src io.Reader) { in.src, in.r, in.w = src, 0, 0 }
 
 // buffered returns the bytes that have been received but not consumed.

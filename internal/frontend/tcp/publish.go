@@ -264,11 +264,7 @@ func (c *conn) publish(ctx context.Context, a answer, key []byte, draft *queue.D
 		return err
 	}
 	c.countPublished(draft.Count())
-	if c.partition >= 0 {
-		c.h.backend.Publisher.PublishAt(c.topic, c.partition, draft.Draft(ident.RequestID{}), s)
-		return nil
-	}
-	c.h.backend.Publisher.Publish(c.topic, key, draft.Draft(ident.RequestID{}), s)
+	c.h.backend.Publisher.Publish(c.topic, c.partition, key, draft.Draft(ident.RequestID{}), s)
 	return nil
 }
 

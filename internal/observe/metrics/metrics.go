@@ -281,7 +281,6 @@ func (r *Recorder) Source(names []string, f func(Emit)) {
 	}
 }
 
-// source is the collector of a Source.
 type source struct {
 	descs map[string]described
 	f     func(Emit)

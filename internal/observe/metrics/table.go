@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// kind is the type of a metric.
 type kind string
 
 // The kinds.

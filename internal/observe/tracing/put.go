@@ -28,12 +28,8 @@ type publisher struct {
 	t *Tracer
 }
 
-func (p publisher) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
-	p.Publisher.Publish(topic, key, d, p.t.answer(topic, &d, a))
-}
-
-func (p publisher) PublishAt(topic string, partition int, d queue.Draft, a api.Answerer) {
-	p.Publisher.PublishAt(topic, partition, d, p.t.answer(topic, &d, a))
+func (p publisher) Publish(topic string, partition int, key []byte, d queue.Draft, a api.Answerer) {
+	p.Publisher.Publish(topic, partition, key, d, p.t.answer(topic, &d, a))
 }
 
 // answered ends the span of a put with its answer.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
@@ -22,7 +23,7 @@ func TestPromiseNoCollector(t *testing.T) {
 	p, d := tr.Publisher(&echo{}), draftOf(t, "")
 	began := time.Now()
 	for range tracesPerSecond {
-		p.Publish("orders", nil, d, nobody{})
+		p.Publish("orders", api.AnyPartition, nil, d, nobody{})
 	}
 	require.Less(t, time.Since(began), env.Within(t, time.Second))
 	began = time.Now()

@@ -121,11 +121,8 @@ type echo struct {
 }
 
 func (*echo) Admit(context.Context, string, int) error { return nil }
-func (e *echo) Publish(_ string, _ []byte, _ queue.Draft, a api.Answerer) {
+func (e *echo) Publish(_ string, _ int, _ []byte, _ queue.Draft, a api.Answerer) {
 	a.Answer(api.PutResult{Err: e.err, ID: api.MessageID{'i', 'd'}})
-}
-func (e *echo) PublishAt(topic string, _ int, d queue.Draft, a api.Answerer) {
-	e.Publish(topic, nil, d, a)
 }
 func (e *echo) Subscribe(context.Context, api.SubscribeRequest) (api.Subscription, error) {
 	return e, nil
@@ -159,8 +156,8 @@ func TestSpansOfAPut(t *testing.T) {
 	s, address := listen(t)
 	tr, c := newTracer(t, address, 0)
 	d := draftOf(t, `{"traceparent":"`+parent+`"}`)
-	tr.Publisher(&echo{}).Publish("orders", nil, d, nobody{})
-	tr.Publisher(&echo{err: outcome.ErrNotEnough}).PublishAt("refused", 3, d, nobody{})
+	tr.Publisher(&echo{}).Publish("orders", api.AnyPartition, nil, d, nobody{})
+	tr.Publisher(&echo{err: outcome.ErrNotEnough}).Publish("refused", 3, nil, d, nobody{})
 	at := time.Unix(1_700_000_000, 0)
 	stored := tr.Store(&d)
 	require.NotNil(t, stored)
@@ -312,7 +309,7 @@ func TestNoCollector(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	tr, c := newTracer(t, l.Addr().String(), 1)
-	tr.Publisher(&echo{}).Publish("orders", nil, draftOf(t, ""), nobody{})
+	tr.Publisher(&echo{}).Publish("orders", api.AnyPartition, nil, draftOf(t, ""), nobody{})
 	tr.Close()
 	require.Positive(t, c.dropped)
 	require.Zero(t, c.sent)

@@ -189,9 +189,7 @@ func (c *Client) exchange(ctx context.Context, method, address, path string, que
 	if err != nil {
 		return nil, fmt.Errorf("%s: not an address, it must be host:port", address)
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", address, Reason(err))

@@ -256,7 +256,6 @@ type bearer struct {
 	token string
 }
 
-// RoundTrip implements http.RoundTripper.
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.token != "" {
 		r = r.Clone(r.Context())

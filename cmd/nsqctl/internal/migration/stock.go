@@ -254,7 +254,6 @@ type bridgeOptions struct {
 // lines forwards the log of go-nsq. It drops the errors for answers to messages that have timed out.
 type lines func(string)
 
-// Write implements io.Writer.
 func (f lines) Write(b []byte) (int, error) {
 	if text := strings.TrimSpace(string(b)); !strings.Contains(text, "E_FIN_FAILED") && !strings.Contains(text, "E_REQ_FAILED") {
 		f(text)

@@ -213,8 +213,8 @@ func (o *exporting) deferredBefore(ctx context.Context, w *msgstream.Writer, n i
 	for _, ch := range channels {
 		for _, p := range ch.Positions {
 			for _, d := range p.Deferred {
-				if p.Partition == n && d.Sequence < first {
-					early = append(early, d.Sequence)
+				if p.Partition == n && uint64(d.Sequence) < first {
+					early = append(early, uint64(d.Sequence))
 				}
 			}
 		}

@@ -81,7 +81,7 @@ type place struct {
 }
 
 type deferral struct {
-	msgstream.Deferred
+	msgstream.DeferredPosition
 	confirmed uint64 // of the channel: copies below it are finished
 }
 
@@ -89,7 +89,7 @@ func deferralsOf(ch msgstream.Channel) map[place]deferral {
 	all := map[place]deferral{}
 	for _, p := range ch.Positions {
 		for _, d := range p.Deferred {
-			all[place{uint16(p.Partition), d.Sequence}] = deferral{d, p.Confirmed}
+			all[place{uint16(p.Partition), uint64(d.Sequence)}] = deferral{d, p.Confirmed}
 		}
 	}
 	return all
@@ -276,7 +276,7 @@ func (o *streaming) early(ctx context.Context, m *msgstream.Message) error {
 		if d.Attempts > 0 {
 			d.DeadlineNS = 0 // it failed: no later message overtakes it
 		}
-		if err := o.putter(ctx, ch.Name, &o.report.Deferred)([]msgstream.Message{*due(m, d.Deferred)}, 0); err != nil {
+		if err := o.putter(ctx, ch.Name, &o.report.Deferred)([]msgstream.Message{*due(m, d.DeferredPosition)}, 0); err != nil {
 			return fmt.Errorf("channel %s: %w", ch.Name, err)
 		}
 	}
@@ -284,7 +284,7 @@ func (o *streaming) early(ctx context.Context, m *msgstream.Message) error {
 }
 
 // due is a deferred message with the time of its next delivery.
-func due(m *msgstream.Message, d msgstream.Deferred) *msgstream.Message {
+func due(m *msgstream.Message, d msgstream.DeferredPosition) *msgstream.Message {
 	x := *m
 	if x.DeliverAtNS = d.DeadlineNS; d.DeadlineNS <= time.Now().UnixNano() {
 		x.DeliverAtNS = 0
@@ -327,7 +327,7 @@ func doneIn(ch msgstream.Channel, p msgstream.Position) finished {
 	done := finished{Below: p.Confirmed}
 	if ch.Ordered {
 		for _, d := range p.Deferred {
-			done.Except = append(done.Except, d.Sequence)
+			done.Except = append(done.Except, uint64(d.Sequence))
 		}
 		slices.Sort(done.Except)
 	}
@@ -386,7 +386,7 @@ func (o *streaming) deferred(ctx context.Context, ch importing) error {
 		if inLog || o.partitions[m.Partition].has(m, ch.Name) {
 			return nil, nil
 		}
-		return due(m, d.Deferred), nil
+		return due(m, d.DeferredPosition), nil
 	})
 	if err == nil && left > 0 {
 		o.note("channel %s: %d messages that it had deferred are not in the stream: they were finished while the topic was exported", ch.Name, left)

@@ -70,7 +70,7 @@ func TestImportOfDeferredMessagesBeforeTheStream(t *testing.T) {
 	east.channels = []api.ChannelView{{Channel: "plain"}, {Channel: "strict", Ordered: true}}
 	later := time.Now().Add(time.Hour).UnixNano()
 	for _, name := range []string{"plain", "strict"} {
-		east.positions = append(east.positions, api.ChannelPosition{Channel: name, Confirmed: 8, Deferred: []api.DeferredPosition{
+		east.positions = append(east.positions, api.ChannelPosition{Channel: name, Confirmed: 8, Deferred: []msgstream.DeferredPosition{
 			{Sequence: 2, Attempts: 1}, {Sequence: 6, DeadlineNS: later}, {Sequence: 9, DeadlineNS: later},
 		}})
 	}

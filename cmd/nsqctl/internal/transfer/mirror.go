@@ -639,7 +639,6 @@ var mirrorMetrics = []mirrorMetric{
 // Describe implements prometheus.Collector: without links there are no metrics.
 func (o *mirroring) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
 func (o *mirroring) Collect(out chan<- prometheus.Metric) {
 	o.linksMu.Lock()
 	links := slices.Collect(maps.Values(o.links))

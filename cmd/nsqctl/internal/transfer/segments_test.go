@@ -46,7 +46,7 @@ func partitionOf(s segments, only map[uint64]string) *copier {
 // does not. Copies for another channel alone are passed, those for this one are not finished.
 func TestFinishedCopiesOfOneChannel(t *testing.T) {
 	p := partitionOf(segments{{Source: 100, Target: 0, Count: 10}, {Source: 110, Target: 12, Count: 4}}, map[uint64]string{10: "other", 11: "c", 20: "c"})
-	x := api.ChannelPosition{Channel: "c", Confirmed: 5, Deferred: []api.DeferredPosition{{Sequence: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 3}, {Sequence: 9}}}
+	x := api.ChannelPosition{Channel: "c", Confirmed: 5, Deferred: []msgstream.DeferredPosition{{Sequence: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 3}, {Sequence: 9}}}
 	for _, want := range []struct {
 		done  finished
 		spans []api.SequenceSpan

@@ -60,11 +60,7 @@ func readChannels(ctx context.Context, c *brokerapi.Client, topic string) ([]msg
 }
 
 func positionOf(p api.ChannelPosition) msgstream.Position {
-	at := msgstream.Position{Partition: p.Partition, Confirmed: uint64(p.Confirmed)}
-	for _, d := range p.Deferred {
-		at.Deferred = append(at.Deferred, msgstream.Deferred{Sequence: uint64(d.Sequence), DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
-	}
-	return at
+	return msgstream.Position{Partition: p.Partition, Confirmed: uint64(p.Confirmed), Deferred: p.Deferred}
 }
 
 // errFewerPartitions means that the target's topic cannot take the copies.

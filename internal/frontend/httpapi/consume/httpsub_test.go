@@ -56,7 +56,7 @@ func (b *bench) put(bodies ...string) {
 		d := queue.NewDraft(len(body))
 		require.NoError(b.t, d.AddMessage(queue.Message{Body: []byte(body)}))
 		a := make(answered, 1)
-		b.cluster.Publish("t", nil, d.Draft(ident.RequestID{}), a)
+		b.cluster.Publish("t", api.AnyPartition, nil, d.Draft(ident.RequestID{}), a)
 		require.NoError(b.t, (<-a).Err)
 	}
 }

@@ -140,8 +140,12 @@ func (c *Cluster) Admit(_ context.Context, name string, _ int) error {
 	return c.mu.admit
 }
 
-// Publish implements api.Publisher.
-func (c *Cluster) Publish(name string, _ []byte, d queue.Draft, a api.Answerer) {
+// Publish implements api.Publisher: a topic has one partition.
+func (c *Cluster) Publish(name string, partition int, _ []byte, d queue.Draft, a api.Answerer) {
+	if partition != 0 && partition != api.AnyPartition {
+		a.Answer(api.PutResult{Err: fmt.Errorf("%w %d, but 0 to 0, not stored", outcome.ErrPartitionNotFound, partition)})
+		return
+	}
 	c.mu.Lock()
 	result := api.PutResult{Err: c.mu.fate}
 	c.mu.draftLog = append(c.mu.draftLog, int(d.Count))
@@ -175,15 +179,6 @@ func (c *Cluster) onceLocked(name string, d queue.Draft) api.PutResult {
 		t.identified[x] = r
 	}
 	return r
-}
-
-// PublishAt implements api.Publisher: a topic has one partition.
-func (c *Cluster) PublishAt(name string, partition int, d queue.Draft, a api.Answerer) {
-	if partition != 0 {
-		a.Answer(api.PutResult{Err: fmt.Errorf("%w %d, but 0 to 0, not stored", outcome.ErrPartitionNotFound, partition)})
-		return
-	}
-	c.Publish(name, nil, d, a)
 }
 
 // storeLocked decodes the put and passes its messages to the channels.

@@ -16,6 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
@@ -155,11 +156,11 @@ func (m *machine) Step(ev replica.Event, out *replica.Effects) {
 	switch ev := ev.(type) {
 	case replica.Change:
 		if ev.Ticket != 0 {
-			out.Done = append(out.Done, replica.Completion{Ticket: ev.Ticket, Outcome: replica.Committed})
+			out.Done = append(out.Done, outcome.Completion{Ticket: ev.Ticket, Outcome: outcome.Committed})
 		}
 	case replica.Propose:
 		for _, put := range ev.Puts {
-			out.Done = append(out.Done, replica.Completion{Ticket: put.Ticket, Outcome: replica.NotLeader})
+			out.Done = append(out.Done, outcome.Completion{Ticket: put.Ticket, Outcome: outcome.NotLeader})
 		}
 	}
 }

@@ -7,15 +7,19 @@
 //	unexpected    a delivered body was put
 //	refused       a message whose every attempt was refused or rolled back is nowhere
 //	duplicate     a message is stored at most once for each attempt that was acknowledged or in doubt, and
-//	              once at all if its repeats are recognised
+//	              once at all if its repeats are recognised, within the window that is in force
 //	rewritten     a message id names one body, and one body alone lies at a place
 //	torn          the messages of one put are stored together, next to each other, or not at all
 //	reordered     a partition is one log: a put that was answered before another one was sent lies before it
-//	early         a deferred message is not delivered before its time
-//	stray         a message for one channel is delivered by no other
+//	early         a deferred message, and one that was given back with a delay, is not delivered before its time
+//	stray         a message for one channel is delivered by no other, and none by a channel whose filter refuses it
 //	passed        an ordered channel delivers a message only after consumers have tried to finish all before it
 //	shared        a receipt is accepted only for the newest delivery of its message; one of a leader that was replaced is not newer
-//	attempts      the attempts of a message begin at one and do not fall
+//	attempts      the attempts of a message begin at one, do not fall, and end where the channel's policy says
+//	vanished      a message that was delivered is delivered until consumers try to finish it, or is among the dead letters
+//	stale         a message is not delivered after its time to live
+//	unserved      puts are accepted while the faults leave enough brokers, as Served says
+//	effect        what an operator's request did, as its answer said, is seen soon after
 //	redelivered   a message is not delivered again after its finish was accepted and a quiet time has passed
 package judge
 
@@ -47,16 +51,17 @@ func (a Answer) String() string {
 type Attempt struct {
 	Sent, Answered time.Duration
 	Answer         Answer
-	Broker         string
+	Broker         string // that the put reached; "" = none
 	Why            string // of a refusal
 }
 
 // Put is one put of one or several messages, with all attempts.
 type Put struct {
 	Producer int
-	Bodies   []string // all different in the whole history
+	Bodies   []string // all different in the whole history, but that puts for one channel each may share theirs
 	Once     bool     // repeats are recognised, whatever the answers were
 	Only     string   // the only channel that receives it; "" = all
+	Tag      string   // for the filters of channels
 	Defer    time.Duration
 	Attempts []Attempt
 }
@@ -92,9 +97,10 @@ type Delivery struct {
 type Settlement struct {
 	Verb     string // finish, requeue, touch
 	At       time.Duration
-	Accepted bool   // the broker said so; over TCP, which has no answer, false
-	Unknown  bool   // no answer
-	Broker   string // that answered, for the story
+	Delay    time.Duration // of a requeue
+	Accepted bool          // the broker said so; over TCP, which has no answer, false
+	Unknown  bool          // no answer
+	Broker   string        // that answered, for the story
 }
 
 // Channel is one channel of the topic.
@@ -102,6 +108,10 @@ type Channel struct {
 	Name    string
 	Ordered bool
 	Since   time.Duration // messages put later are for it
+	// MaxAttempts is the policy's; after it, and after its time to live if it has failed before, a message is among the dead letters.
+	// 0 = no policy.
+	MaxAttempts int
+	Accepts     string // the tag of the messages that its filter lets through; "" = there is none
 }
 
 // History is all that the clients of one topic saw. Puts of one producer are in their order, deliveries in the order of arrival.
@@ -110,12 +120,27 @@ type History struct {
 	Puts       []*Put
 	Channels   []Channel
 	Deliveries []*Delivery
+	Windows    []Window        // in which repeats are recognised, in the order in which they came into force; none = for ever
+	Dead       map[string]bool // bodies of the dead letters
+	TTL        time.Duration   // of each message; 0 = no limit
 	Faults     []Disturbance
-	Undrained  bool // the history ends before every channel was empty: nothing is called lost
-	Lossy      bool // messages were removed on purpose
+	Operations []Operation   // that were answered with success
+	Served     []Disturbance // times in which every put has to be accepted
+	Undrained  bool          // the history ends before every channel was empty: nothing is called lost
+	Lossy      bool          // messages were removed on purpose
 }
 
-// Disturbance is a time in which a leader may have changed.
+// Operation is an operator's request.
+type Operation struct {
+	Text string
+	At   time.Duration // of the answer
+	Seen bool          // its effect
+}
+
+// Window is how long a put is recognised, from a time on.
+type Window struct{ From, For time.Duration }
+
+// Disturbance is a time; in History.Faults one in which a leader may have changed.
 type Disturbance struct{ From, To time.Duration }
 
 // Violation is one rule that was broken.
@@ -143,26 +168,32 @@ func parse(id string) (place, bool) {
 	return place{int(n >> sequenceBits & (1<<partitionBits - 1)), n & (1<<sequenceBits - 1)}, true
 }
 
+// message is one body of a put.
+type message struct {
+	put  *Put
+	body string
+}
+
 // state is what the rules need to know.
 type state struct {
 	h       *History
 	out     []Violation
-	put     map[string]*Put             // by body
-	places  map[string]map[string]place // body → ids under which it is stored
-	body    map[string]string           // id → body
-	at      map[place]string            // place → body
-	channel map[string]map[string]bool  // channel → bodies that it delivered
+	puts    map[string][]*Put            // by body
+	places  map[message]map[string]place // message → ids under which it is stored
+	body    map[string]string            // id → body
+	at      map[place]*Put               // place → the put of what lies there
+	channel map[string]map[string]bool   // channel → bodies that it delivered
 }
 
 // Check returns all violations of a history.
 func Check(h *History) []Violation {
-	s := &state{h: h, put: map[string]*Put{}, places: map[string]map[string]place{}, body: map[string]string{}, at: map[place]string{}, channel: map[string]map[string]bool{}}
+	s := &state{h: h, puts: map[string][]*Put{}, places: map[message]map[string]place{}, body: map[string]string{}, at: map[place]*Put{}, channel: map[string]map[string]bool{}}
 	for _, c := range h.Channels {
 		s.channel[c.Name] = map[string]bool{}
 	}
 	for _, p := range h.Puts {
 		for _, b := range p.Bodies {
-			s.put[b] = p
+			s.puts[b] = append(s.puts[b], p)
 		}
 	}
 	for _, d := range h.Deliveries {
@@ -171,6 +202,12 @@ func Check(h *History) []Violation {
 	for _, p := range h.Puts {
 		s.stored(p)
 		s.reached(p)
+		s.served(p)
+	}
+	for _, o := range h.Operations {
+		if !o.Seen {
+			s.fault("effect", "%s was answered at %s, and is not so", o.Text, o.At)
+		}
 	}
 	s.order()
 	for _, c := range h.Channels {
@@ -194,25 +231,54 @@ func (s *state) read(d *Delivery) {
 		s.fault("rewritten", "%s was %s and became %s", d.ID, brief(before), brief(d.Body))
 	}
 	s.body[d.ID] = d.Body
-	p := s.put[d.Body]
+	p := s.putOf(d)
 	if p == nil {
 		s.fault("unexpected", "%s from %s at %s", brief(d.Body), d.Channel, d.At)
 		return
 	}
-	if s.places[d.Body] == nil {
-		s.places[d.Body] = map[string]place{}
+	m := message{p, d.Body}
+	if s.places[m] == nil {
+		s.places[m] = map[string]place{}
 	}
-	s.places[d.Body][d.ID] = at
-	s.at[at] = d.Body
+	s.places[m][d.ID] = at
+	s.at[at] = p
 	if s.channel[d.Channel] != nil {
 		s.channel[d.Channel][d.Body] = true
 	}
-	if p.Only != "" && p.Only != d.Channel {
-		s.fault("stray", "%s is for %s, and was delivered by %s", brief(d.Body), p.Only, d.Channel)
+	if c := s.h.channel(d.Channel); c != nil && !p.For(*c) {
+		s.fault("stray", "%s is for %q with the tag %q, and was delivered by %s", brief(d.Body), p.Only, p.Tag, d.Channel)
 	}
 	if sent, ok := p.firstStored(); ok && p.Defer > 0 && d.At < sent+p.Defer {
 		s.fault("early", "%s was sent at %s to be delivered %s later, and came from %s at %s", brief(d.Body), sent, p.Defer, d.Channel, d.At)
 	}
+}
+
+// putOf finds the put of a delivery: of several with the body the one for its channel.
+func (s *state) putOf(d *Delivery) *Put {
+	all := s.puts[d.Body]
+	for _, p := range all {
+		if p.Only == d.Channel {
+			return p
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[0]
+}
+
+// For reports whether a channel receives the messages of a put.
+func (p *Put) For(c Channel) bool {
+	return (p.Only == "" || p.Only == c.Name) && (c.Accepts == "" || p.Tag == c.Accepts)
+}
+
+func (h *History) channel(name string) *Channel {
+	for i := range h.Channels {
+		if h.Channels[i].Name == name {
+			return &h.Channels[i]
+		}
+	}
+	return nil
 }
 
 // firstStored is when the first attempt was sent that may have stored the put.
@@ -229,22 +295,23 @@ func (p *Put) firstStored() (time.Duration, bool) {
 func (s *state) stored(p *Put) {
 	allowed := p.count(OK) + p.count(InDoubt)
 	if p.Once {
-		allowed = min(allowed, 1)
+		allowed = min(allowed, 1+s.outOfWindow(p))
 	}
 	found := 0
 	for _, b := range p.Bodies {
-		n := len(s.places[b])
+		places := s.places[message{p, b}]
+		n := len(places)
 		switch {
 		case n > allowed && allowed > 0:
-			s.fault("duplicate", "%s is stored as %v, attempts %v", brief(b), s.places[b], p.Attempts)
+			s.fault("duplicate", "%s is stored as %v, attempts %v", brief(b), places, p.Attempts)
 		case n > allowed:
-			s.fault("refused", "%s is stored as %v, attempts %v", brief(b), s.places[b], p.Attempts)
+			s.fault("refused", "%s is stored as %v, attempts %v", brief(b), places, p.Attempts)
 		}
 		if n > 0 {
 			found++
 		}
 	}
-	if found > 0 && found < len(p.Bodies) && !s.h.Undrained && !s.h.Lossy {
+	if found > 0 && found < len(p.Bodies) && !s.h.Undrained && !s.h.Lossy && s.h.TTL == 0 {
 		s.fault("torn", "%d of %d messages of the put of %s are stored, attempts %v", found, len(p.Bodies), brief(p.Bodies[0]), p.Attempts)
 	}
 	if found == len(p.Bodies) && found > 1 {
@@ -252,14 +319,40 @@ func (s *state) stored(p *Put) {
 	}
 }
 
+// settling is how long a change of the window may take to come into force.
+const settling = 5 * time.Second
+
+// outOfWindow counts the repeats of a put that came when its window may have been over.
+func (s *state) outOfWindow(p *Put) (n int) {
+	first, _ := p.firstStored()
+	for _, a := range p.Attempts {
+		if a.Answer != Refused && a.Answered-first >= s.h.window(a.Sent-settling, a.Answered) {
+			n++
+		}
+	}
+	return n
+}
+
+// window is the shortest window that was in force between two times.
+func (h *History) window(from, to time.Duration) time.Duration {
+	shortest := time.Duration(1 << 62)
+	for i, w := range h.Windows {
+		if w.From <= to && (i+1 == len(h.Windows) || h.Windows[i+1].From >= from) {
+			shortest = min(shortest, w.For)
+		}
+	}
+	return shortest
+}
+
 // together requires the messages of a put next to each other, for puts that are stored once.
 func (s *state) together(p *Put) {
 	var first place
 	for i, b := range p.Bodies {
-		if len(s.places[b]) != 1 {
+		places := s.places[message{p, b}]
+		if len(places) != 1 {
 			return
 		}
-		for _, at := range s.places[b] {
+		for _, at := range places {
 			if i == 0 {
 				first = at
 			} else if at != (place{first.partition, first.sequence + uint64(i)}) {
@@ -272,16 +365,17 @@ func (s *state) together(p *Put) {
 
 // reached requires each acknowledged message from every channel that it is for.
 func (s *state) reached(p *Put) {
-	if !p.Acknowledged() || s.h.Undrained || s.h.Lossy {
+	if !p.Acknowledged() || s.h.Undrained || s.h.Lossy || s.h.TTL > 0 {
 		return
 	}
 	for _, c := range s.h.Channels {
-		if p.Only != "" && p.Only != c.Name || c.Since > p.Attempts[0].Sent {
+		if !p.For(c) || c.Since > p.Attempts[0].Sent {
 			continue
 		}
 		for _, b := range p.Bodies {
-			if !s.channel[c.Name][b] {
-				s.fault("lost", "%s of producer %d did not come from channel %s; attempts %v, stored as %v", brief(b), p.Producer, c.Name, p.Attempts, s.places[b])
+			// A message may fail without that a consumer sees it: its connection has ended.
+			if !s.channel[c.Name][b] && !(c.MaxAttempts > 0 && s.h.Dead[b]) {
+				s.fault("lost", "%s of producer %d did not come from channel %s; attempts %v, stored as %v", brief(b), p.Producer, c.Name, p.Attempts, s.places[message{p, b}])
 			}
 		}
 	}
@@ -297,11 +391,12 @@ func (s *state) order() {
 	}
 	logs := map[int][]entry{}
 	for _, p := range s.h.Puts {
-		if len(p.Attempts) == 0 || p.count(OK) != 1 || p.count(InDoubt) > 0 || len(s.places[p.Bodies[0]]) != 1 {
+		places := s.places[message{p, p.Bodies[0]}]
+		if p.count(OK) != 1 || p.count(InDoubt) > 0 || len(places) != 1 {
 			continue
 		}
-		a := p.Attempts[len(p.Attempts)-1]
-		for _, at := range s.places[p.Bodies[0]] {
+		a := p.Attempts[slices.IndexFunc(p.Attempts, func(a Attempt) bool { return a.Answer == OK })]
+		for _, at := range places {
 			logs[at.partition] = append(logs[at.partition], entry{a.Sent, a.Answered, at.sequence, p.Bodies[0]})
 		}
 	}
@@ -332,6 +427,11 @@ func (s *state) consumed(c Channel) {
 	for _, list := range of {
 		s.receipts(list)
 		s.again(list)
+		s.givenBack(list)
+		s.kept(c, list)
+	}
+	for _, d := range sorted {
+		s.alive(d)
 	}
 	if c.Ordered {
 		s.ordered(c, sorted)
@@ -375,6 +475,72 @@ func (s *state) again(list []*Delivery) {
 	}
 }
 
+// timely is how long after its delivery a message is surely in flight. Messages time out later.
+const timely = time.Second
+
+// givenBack refuses a delivery of a message before the end of the delay with which it was given back, unless a leader may have changed
+// meanwhile. A consumer that does anything else with the message than to give it back once proves nothing.
+func (s *state) givenBack(list []*Delivery) {
+	for i, d := range list[:max(0, len(list)-1)] {
+		if len(d.Settled) != 1 {
+			continue
+		}
+		x, next := d.Settled[0], list[i+1]
+		sure := x.Verb == "requeue" && (x.Accepted || d.Receipt == "") && x.At < d.At+timely && next.Asked > d.At
+		if sure && next.At < x.At+x.Delay && !s.disturbed(d.At-quiet, next.At) {
+			s.fault("early", "%s of %s was given back at %s for %s, and came at %s: %s", brief(d.Body), d.Channel, x.At, x.Delay, next.At, lives(list))
+		}
+	}
+}
+
+// kept requires that a message is delivered until consumers have tried to finish it, or ends among the dead letters. One with a time to
+// live may go without a trace where there is no topic for dead letters.
+func (s *state) kept(c Channel, list []*Delivery) {
+	body := list[0].Body
+	p := s.putOf(list[0])
+	if s.h.Undrained || s.h.Lossy || p == nil || !p.Acknowledged() || s.h.Dead[body] || s.h.TTL > 0 && c.MaxAttempts == 0 {
+		return
+	}
+	if s.h.TTL > 0 && s.disturbed(list[0].At-quiet, list[len(list)-1].At+s.h.TTL+quiet) {
+		return // a leader that died may have been alone to know that it failed
+	}
+	for _, d := range list {
+		if c.MaxAttempts > 0 && d.Attempts > c.MaxAttempts {
+			s.fault("attempts", "%s has %d attempts, of %d that %s allows: %s", brief(body), d.Attempts, c.MaxAttempts, c.Name, lives(list))
+			return
+		}
+		for _, x := range d.Settled {
+			// The next leader refuses a finish that the one before carried out.
+			if x.Verb == "finish" && (x.Accepted || x.Unknown || s.disturbed(x.At-quiet, x.At+timely)) {
+				return
+			}
+		}
+	}
+	s.fault("vanished", "%s of %s was not finished, and did not come again: %s", brief(body), c.Name, lives(list))
+}
+
+// alive refuses a delivery after the time to live, unless the way to the consumer was disturbed.
+func (s *state) alive(d *Delivery) {
+	p := s.putOf(d)
+	if s.h.TTL == 0 || p == nil || p.Defer > 0 {
+		return
+	}
+	newest := p.Attempts[len(p.Attempts)-1].Answered
+	if d.At > newest+s.h.TTL+timely && !s.disturbed(d.At-quiet, d.At) {
+		s.fault("stale", "%s was put until %s to live for %s, and came from %s at %s", brief(d.Body), newest, s.h.TTL, d.Channel, d.At)
+	}
+}
+
+// served requires that a put is accepted by the broker that it reached.
+func (s *state) served(p *Put) {
+	for _, a := range p.Attempts {
+		if a.Answer != OK && a.Broker != "" && slices.ContainsFunc(s.h.Served, func(t Disturbance) bool { return t.From <= a.Sent && a.Sent < t.To }) {
+			s.fault("unserved", "%s was sent at %s, and the answer at %s was %s: %s", brief(p.Bodies[0]), a.Sent, a.Answered, a.Answer, a.Why)
+			return
+		}
+	}
+}
+
 func (s *state) disturbed(from, to time.Duration) bool {
 	return slices.ContainsFunc(s.h.Faults, func(f Disturbance) bool { return f.From <= to && f.To+quiet >= from })
 }
@@ -406,8 +572,8 @@ func (s *state) ordered(c Channel, deliveries []*Delivery) {
 
 // has reports whether something for the channel lies at a place.
 func (s *state) has(c Channel, p place) bool {
-	put := s.put[s.at[p]]
-	return put != nil && (put.Only == "" || put.Only == c.Name)
+	put := s.at[p]
+	return put != nil && put.For(c)
 }
 
 // lives describes the deliveries of a message.

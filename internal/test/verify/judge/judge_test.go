@@ -22,15 +22,16 @@ func ok(sent, answered time.Duration) Attempt {
 // deferred one, one for one channel alone, one that is recognised after a doubt, one that was refused, and receipts.
 func good() *History {
 	h := &History{
-		Topic:    "orders",
-		Channels: []Channel{{Name: "a"}, {Name: "o", Ordered: true}},
+		Operations: []Operation{{Text: "create", At: second, Seen: true}},
+		Topic:      "orders",
+		Channels:   []Channel{{Name: "a"}, {Name: "o", Ordered: true}},
 		Puts: []*Put{
 			{Bodies: []string{"m0"}, Attempts: []Attempt{ok(1*second, 2*second)}},
 			{Bodies: []string{"m1", "m2"}, Attempts: []Attempt{ok(3*second, 4*second)}},
 			{Bodies: []string{"m3"}, Defer: 5 * second, Attempts: []Attempt{ok(5*second, 6*second)}},
 			{Bodies: []string{"m4"}, Only: "a", Attempts: []Attempt{ok(7*second, 8*second)}},
 			{Bodies: []string{"m5"}, Once: true, Attempts: []Attempt{{Sent: 9 * second, Answered: 10 * second, Answer: InDoubt}, ok(11*second, 12*second)}},
-			{Bodies: []string{"m6"}, Attempts: []Attempt{{Sent: 13 * second, Answered: 14 * second, Answer: Refused}}},
+			{Bodies: []string{"m6"}, Attempts: []Attempt{{Sent: 13 * second, Answered: 14 * second, Answer: Refused, Broker: "n1"}}},
 		},
 	}
 	for n, body := range []string{"m0", "m1", "m2", "m3", "m4", "m5"} {
@@ -43,7 +44,7 @@ func good() *History {
 			if c.Name == "a" {
 				d.Receipt = "r-" + body
 			}
-			d.Settled = []Settlement{{Verb: "finish", At: at + second/2, Accepted: c.Name == "a"}}
+			d.Settled = []Settlement{{Verb: "finish", At: at + second/2, Accepted: c.Name == "a", Unknown: c.Name == "o"}}
 			h.Deliveries = append(h.Deliveries, d)
 		}
 	}
@@ -90,8 +91,13 @@ func TestEachRule(t *testing.T) {
 		"refused, and delivered":                         {"refused", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.Body, d.ID = "m6", id(0, 90) }) }},
 		"stored twice":                                   {"duplicate", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.ID = id(0, 90) }) }},
 		"stored again after a doubt, though recognised":  {"duplicate", func(h *History) { again(h, "a", "m5", func(d *Delivery) { d.ID = id(0, 90) }) }},
-		"an id with two bodies":                          {"rewritten", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.ID = id(0, 1) }) }},
-		"no id":                                          {"rewritten", func(h *History) { of(h, "a", "m0").ID = "x" }},
+		"stored again within the window, which was made longer": {"duplicate", func(h *History) {
+			h.Windows = []Window{{0, 2 * second}, {time.Second, 20 * second}}
+			h.Puts[4].Attempts = []Attempt{ok(9*second, 10*second), ok(25*second, 26*second)}
+			again(h, "a", "m5", func(d *Delivery) { d.ID = id(0, 90) })
+		}},
+		"an id with two bodies": {"rewritten", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.ID = id(0, 1) }) }},
+		"no id":                 {"rewritten", func(h *History) { of(h, "a", "m0").ID = "x" }},
 		"half a put": {"torn", func(h *History) {
 			h.Puts[1].Attempts[0].Answer = InDoubt
 			without(h, "a", "m2")
@@ -105,7 +111,10 @@ func TestEachRule(t *testing.T) {
 			of(h, "a", "m5").ID, of(h, "o", "m5").ID = id(1, 9), id(1, 9)
 			h.Puts[4].Attempts = []Attempt{ok(0, second/2)}
 		}},
-		"before its time":      {"early", func(h *History) { of(h, "a", "m3").At = 9 * second }},
+		"before its time": {"early", func(h *History) { of(h, "a", "m3").At = 9 * second }},
+		"one of two with the same body, each for a channel, is lost": {"lost", func(h *History) {
+			h.Puts = append(h.Puts, &Put{Bodies: []string{"m4"}, Only: "o", Once: true, Attempts: []Attempt{ok(14*second, 15*second)}})
+		}},
 		"at the wrong channel": {"stray", func(h *History) { again(h, "o", "m5", func(d *Delivery) { d.Body, d.ID = "m4", id(0, 4) }) }},
 		"order is not kept":    {"passed", func(h *History) { of(h, "o", "m1").Settled = nil }},
 		"an old receipt counts": {"shared", func(h *History) {
@@ -114,7 +123,34 @@ func TestEachRule(t *testing.T) {
 				d.Consumer, d.Receipt, d.Attempts, d.Asked, d.At, d.Settled = "c2", "other", 2, 30*second, 31*second, nil
 			})
 		}},
-		"no attempt": {"attempts", func(h *History) { of(h, "a", "m0").Attempts = 0 }},
+		"given back, and back too early": {"early", func(h *History) {
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Delay: 5 * second, Accepted: true}}
+			again(h, "a", "m0", func(d *Delivery) {
+				d.Receipt, d.Attempts, d.Asked, d.At, d.Settled = "other", 2, 23*second, 24*second, nil
+			})
+		}},
+		"the filter of its channel refuses it": {"stray", func(h *History) { h.Channels[0].Accepts = "blue" }},
+		"the filter of its channel accepts it, and it does not come": {"lost", func(h *History) {
+			h.Channels[1].Accepts, h.Puts[1].Tag = "blue", "blue"
+			for _, body := range []string{"m0", "m1", "m2", "m3", "m5"} {
+				without(h, "o", body)
+			}
+		}},
+		"refused while it has to be served": {"unserved", func(h *History) { h.Served = []Disturbance{{From: 12 * second, To: 14 * second}} }},
+		"an attempt beyond the policy": {"attempts", func(h *History) {
+			h.Channels[0].MaxAttempts = 3
+			of(h, "a", "m0").Attempts = 4
+		}},
+		"given back, and never again": {"vanished", func(h *History) {
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		}},
+		"failed, expired, and not among the dead letters": {"vanished", func(h *History) {
+			h.TTL, h.Channels[0].MaxAttempts = time.Hour, 3
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		}},
+		"after its time to live":   {"stale", func(h *History) { h.TTL = 5 * second }},
+		"deleted, and still there": {"effect", func(h *History) { h.Operations = []Operation{{Text: "delete", At: 50 * second}} }},
+		"no attempt":               {"attempts", func(h *History) { of(h, "a", "m0").Attempts = 0 }},
 		"again, finished": {"redelivered", func(h *History) {
 			again(h, "a", "m0", func(d *Delivery) { d.Receipt, d.Attempts, d.Asked, d.At = "other", 2, 50*second, 51*second })
 		}},
@@ -153,6 +189,45 @@ func TestAllowances(t *testing.T) {
 			again(h, "a", "m0", func(d *Delivery) {
 				d.Receipt, d.Epoch, d.Asked, d.At, d.Settled = "other", 1, 30*second, 31*second, nil
 			})
+		},
+		"two with the same body, each for a channel": func(h *History) {
+			h.Puts = append(h.Puts, &Put{Bodies: []string{"m4"}, Only: "o", Once: true, Attempts: []Attempt{ok(14*second, 15*second)}})
+			again(h, "o", "m5", func(d *Delivery) { d.ID, d.Body, d.At = id(0, 6), "m4", 27*second })
+		},
+		"given back, and a new leader does not know of the delay": func(h *History) {
+			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Delay: 5 * second, Accepted: true}}
+			again(h, "a", "m0", func(d *Delivery) {
+				d.Receipt, d.Attempts, d.Asked, d.At = "other", 2, 23*second, 24*second
+				d.Settled = []Settlement{{Verb: "finish", At: 25 * second, Accepted: true}}
+			})
+		},
+		"a channel whose filter refuses all": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "red", Accepts: "red"}) },
+		"failed, and among the dead letters": func(h *History) {
+			h.Channels[0].MaxAttempts, h.Dead = 3, map[string]bool{"m0": true}
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		},
+		"failed, expired, and only a leader that died knew it": func(h *History) {
+			h.TTL, h.Channels[0].MaxAttempts = time.Hour, 3
+			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		},
+		"finished by a leader that died, and refused by the next": func(h *History) {
+			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "finish", At: 20 * second}}
+		},
+		"failed before a consumer saw it, and among the dead letters": func(h *History) {
+			h.Channels[0].MaxAttempts, h.Dead = 3, map[string]bool{"m0": true}
+			without(h, "a", "m0")
+		},
+		"expired where there are no dead letters": func(h *History) {
+			h.TTL = time.Hour
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
+		},
+		"stored again after its window": func(h *History) {
+			h.Windows = []Window{{0, 60 * second}, {time.Second, 10 * second}}
+			h.Puts[4].Attempts = []Attempt{ok(9*second, 10*second), ok(25*second, 26*second)}
+			again(h, "a", "m5", func(d *Delivery) { d.ID, d.Receipt = id(0, 90), "other" })
 		},
 		"a channel that was made later": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "late", Since: 60 * second}) },
 	} {

@@ -203,7 +203,7 @@ func (x *Explorer) absorb(w *world, i int, id uint32) (failure string, ok bool) 
 	return j.failure, true
 }
 
-func (x *Explorer) proposed(w *world, i int, o *outcome) {
+func (x *Explorer) proposed(w *world, i int, o *stepResult) {
 	if uint64(x.transactions.at(o.cas).State.Epoch) > x.c.MaxEpoch {
 		return // beyond the bound it never arrives
 	}
@@ -334,7 +334,7 @@ func (x *Explorer) start(w *world, n *node, i int) uint32 {
 }
 
 // respond computes what respond's key says.
-func (x *Explorer) respond(n *node, key stepKey) outcome {
+func (x *Explorer) respond(n *node, key stepKey) stepResult {
 	switch key.kind {
 	case doSync:
 		return x.synced(n)
@@ -377,7 +377,7 @@ func (x *Explorer) respond(n *node, key stepKey) outcome {
 	}
 }
 
-func (x *Explorer) synced(n *node) outcome {
+func (x *Explorer) synced(n *node) stepResult {
 	c := n.clone()
 	s := c.unsynced[0]
 	c.unsynced = c.unsynced[1:]
@@ -385,7 +385,7 @@ func (x *Explorer) synced(n *node) outcome {
 	return x.run(c, replica.Synced{Token: s.token})
 }
 
-func (x *Explorer) ticked(n *node) outcome {
+func (x *Explorer) ticked(n *node) stepResult {
 	c := n.clone()
 	c.nowMS += tickMS
 	return x.run(c, replica.Tick{NowMS: c.nowMS})

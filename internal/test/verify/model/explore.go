@@ -23,7 +23,7 @@ type Explorer struct {
 	histories    table[*history]
 
 	drafts     []queue.Draft
-	outcomes   []outcome
+	outcomes   []stepResult
 	steps      map[stepKey]uint32
 	judgements map[judgeKey]judged
 	holdings   map[judgeKey]bool
@@ -158,7 +158,7 @@ func newExplorer(c Config) *Explorer {
 	}
 }
 
-func (x *Explorer) keep(o outcome) uint32 {
+func (x *Explorer) keep(o stepResult) uint32 {
 	x.outcomes = append(x.outcomes, o)
 	return uint32(len(x.outcomes) - 1)
 }

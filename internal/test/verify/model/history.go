@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -62,7 +63,7 @@ type judged struct {
 type judgeKey struct{ outcome, history uint32 }
 
 // judge compares what a broker did with history, and adds to it.
-func (x *Explorer) judge(outcomeID uint32, o *outcome, id uint32) judged {
+func (x *Explorer) judge(outcomeID uint32, o *stepResult, id uint32) judged {
 	if o.quiet && !o.advanced {
 		return judged{history: id}
 	}
@@ -133,9 +134,9 @@ func (h *history) committer(n *node) string {
 	return ""
 }
 
-func (h *history) answered(n *node, d replica.Completion) string {
+func (h *history) answered(n *node, d outcome.Completion) string {
 	if d.Ticket >= changeTicket {
-		if d.Outcome == replica.Committed {
+		if d.Outcome == outcome.Committed {
 			h.confirmed |= 1 << (d.Ticket - changeTicket)
 			h.epoch = max(h.epoch, n.view.Epoch)
 		}
@@ -147,7 +148,7 @@ func (h *history) answered(n *node, d replica.Completion) string {
 	}
 	p.open--
 	switch d.Outcome {
-	case replica.Committed, replica.Duplicate, replica.Repeated:
+	case outcome.Committed, outcome.Duplicate, outcome.Repeated:
 		p.acked, p.refused, p.doubt = true, false, false
 		for i := range h.ledger {
 			if b := &h.ledger[i]; b.Request.N == d.Ticket && b.At.Sequence == d.First {
@@ -155,9 +156,9 @@ func (h *history) answered(n *node, d replica.Completion) string {
 			}
 		}
 		return fmt.Sprintf("P3: request %d was answered with sequence %d, which nobody has committed", d.Ticket, d.First)
-	case replica.InDoubt:
+	case outcome.InDoubt:
 		p.doubt, p.refused = !p.acked, false
-	case replica.RolledBack, replica.NotEnoughReplicas, replica.NotLeader:
+	case outcome.RolledBack, outcome.NotEnoughReplicas, outcome.NotLeader:
 		p.refused = !p.acked && !p.doubt
 	}
 	return ""

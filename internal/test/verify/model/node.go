@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -78,12 +79,12 @@ func (n *node) leads() bool {
 	return n.running && (n.view.Role == replica.Leader || n.view.Role == replica.Electing)
 }
 
-// outcome is what a step of one broker does: to it, and to the others.
-type outcome struct {
+// stepResult is the effect of a step of one broker, on it and on the others.
+type stepResult struct {
 	node     uint32
 	sends    []sending
 	cas      uint32 // a transaction that is asked for; 0 = none
-	done     []replica.Completion
+	done     []outcome.Completion
 	quiet    bool // nothing that history must judge
 	advanced bool // it leads, and its committed end moved
 	failure  string
@@ -113,7 +114,7 @@ func (x *Explorer) options(n *node) replica.Options {
 
 // run takes a broker's state through events and executes the effects that stay within
 // the broker.
-func (x *Explorer) run(from *node, events ...replica.Event) outcome {
+func (x *Explorer) run(from *node, events ...replica.Event) stepResult {
 	n := from.clone()
 	r := runner{x: x, n: n, stopping: n.view.Stopping}
 	for _, ev := range events {
@@ -145,7 +146,7 @@ func (x *Explorer) run(from *node, events ...replica.Event) outcome {
 type runner struct {
 	x        *Explorer
 	n        *node
-	o        outcome
+	o        stepResult
 	stopping uint64 // replica.View.Stopping that was answered
 }
 
@@ -237,7 +238,7 @@ func (n *node) crashed(kept int) *node {
 }
 
 // started is the broker with a new process, which has read the metadata.
-func (x *Explorer) started(from *node, inc ident.Incarnation, live [maxReplicas]ident.Incarnation, s metadata.PartitionState, up [maxReplicas]bool) outcome {
+func (x *Explorer) started(from *node, inc ident.Incarnation, live [maxReplicas]ident.Incarnation, s metadata.PartitionState, up [maxReplicas]bool) stepResult {
 	n := &node{
 		place: from.place, disk: from.disk, boots: from.boots + 1, running: true, inc: inc,
 		nowMS: startMS, register: from.disk.register, log: from.disk.batches, index: newIndex(from.disk.batches), up: up,

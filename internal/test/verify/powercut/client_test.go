@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -15,7 +16,7 @@ type client struct {
 	attempts map[uint64]int // of each put
 	retry    []attempt
 	changes  [partitions]uint64
-	outcomes [replica.InDoubt + 1]int
+	outcomes [outcome.InDoubt + 1]int
 }
 
 // attempt is one proposal.
@@ -74,7 +75,7 @@ func (w *world) change() {
 }
 
 // complete takes an answer.
-func (w *world) complete(h *host, c replica.Completion) {
+func (w *world) complete(h *host, c outcome.Completion) {
 	a, ok := w.client.waiting[c.Ticket]
 	if !ok {
 		w.fail("answered: ticket %d has no question, or was answered before", c.Ticket)
@@ -84,15 +85,15 @@ func (w *world) complete(h *host, c replica.Completion) {
 	w.note("p%d n%d answers %+v: outcome %d, sequence %d", a.part, h.n+1, a, c.Outcome, c.First)
 	w.client.outcomes[c.Outcome]++
 	switch {
-	case a.change && c.Outcome == replica.Committed:
+	case a.change && c.Outcome == outcome.Committed:
 		w.supply.learn("confirmed change", func(k *known) { k.changes = append(k.changes, change{a.part, a.id}) })
 	case a.change:
-	case c.Outcome == replica.Committed || c.Outcome == replica.Duplicate:
+	case c.Outcome == outcome.Committed || c.Outcome == outcome.Duplicate:
 		w.acknowledged(a, c.First)
-	case c.Outcome == replica.RolledBack && w.client.attempts[a.id] == 1:
+	case c.Outcome == outcome.RolledBack && w.client.attempts[a.id] == 1:
 		w.client.attempts[a.id]++ // never again
 		w.supply.learn("rolled back put", func(k *known) { k.gone = append(k.gone, put{part: a.part, id: a.id}) })
-	case c.Outcome == replica.InDoubt || c.Outcome == replica.NotLeader:
+	case c.Outcome == outcome.InDoubt || c.Outcome == outcome.NotLeader:
 		w.client.retry = append(w.client.retry, a)
 	}
 }

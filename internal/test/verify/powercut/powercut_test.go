@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -23,7 +23,7 @@ func firstSeed(t *testing.T) uint64 { return env.Number(t, "LOCKSTEP_SEED", uint
 type tally struct {
 	cuts, twice int
 	writes      map[queue.WriteKind]int
-	outcomes    [replica.InDoubt + 1]int
+	outcomes    [outcome.InDoubt + 1]int
 }
 
 func newTally() tally { return tally{writes: map[queue.WriteKind]int{}} }

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"errors"
+
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -70,7 +72,7 @@ func (h *host) drive() {
 // Submit implements nsqd.Replicator: the delta is posted, and what it finishes
 // is known to all in-sync replicas when it is confirmed.
 func (h *host) Submit(change nsqd.Change) {
-	complete := func(c replica.Completion) {
+	complete := func(c outcome.Completion) {
 		if change.Done != nil {
 			change.Done.Complete(c)
 		}
@@ -81,17 +83,17 @@ func (h *host) Submit(change nsqd.Change) {
 		finishes, h.finishes = h.finishes, nil
 	}
 	if h.gone {
-		complete(replica.Completion{Outcome: replica.NotLeader})
+		complete(outcome.Completion{Outcome: outcome.NotLeader})
 		return
 	}
 	h.ticket++
 	t, next := h.ticket, h.next
 	h.next = nil
-	h.tickets[t] = func(c replica.Completion) {
-		if c.Outcome == replica.Committed && next != nil {
+	h.tickets[t] = func(c outcome.Completion) {
+		if c.Outcome == outcome.Committed && next != nil {
 			defer next()
 		}
-		if c.Outcome == replica.Committed {
+		if c.Outcome == outcome.Committed {
 			h.n.w.check.finished(h, epoch, finishes)
 		}
 		complete(c)

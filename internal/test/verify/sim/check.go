@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -184,9 +185,9 @@ func (c *checker) cutting(n *node, part int, s *store, w queue.Write) {
 }
 
 // answered checks a completed put against the ledger at that very moment.
-func (c *checker) answered(h *host, p *put, done replica.Completion) {
+func (c *checker) answered(h *host, p *put, done outcome.Completion) {
 	c.w.cover.answer(done.Outcome)
-	if done.Outcome != replica.Committed && done.Outcome != replica.Duplicate && done.Outcome != replica.Repeated {
+	if done.Outcome != outcome.Committed && done.Outcome != outcome.Duplicate && done.Outcome != outcome.Repeated {
 		return
 	}
 	p.acked, p.first = true, done.First

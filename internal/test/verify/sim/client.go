@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -32,7 +31,7 @@ type put struct {
 type attempt struct {
 	h       *host
 	at      micros
-	outcome replica.Outcome
+	outcome outcome.Outcome
 	refused bool // never reached a machine
 }
 
@@ -110,7 +109,7 @@ func (c *producer) attempt() {
 	a := &attempt{at: w.now}
 	p.attempts = append(p.attempts, a)
 	settled, boot := false, n.boot
-	settle := func(o replica.Outcome) {
+	settle := func(o outcome.Outcome) {
 		if !settled && c.put == p {
 			settled = true
 			c.answered(o)
@@ -119,7 +118,7 @@ func (c *producer) attempt() {
 	w.after(100+micros(c.rand.IntN(1500)), func() {
 		if !n.up || n.boot != boot {
 			a.refused = true
-			w.after(2*millisecond, func() { settle(replica.NotLeader) })
+			w.after(2*millisecond, func() { settle(outcome.NotLeader) })
 			return
 		}
 		n.post(boot, func() { c.arrive(n, p, a, settle) })
@@ -129,15 +128,15 @@ func (c *producer) attempt() {
 }
 
 // arrive proposes the put at a node; the answer goes back unless it is lost.
-func (c *producer) arrive(n *node, p *put, a *attempt, settle func(replica.Outcome)) {
+func (c *producer) arrive(n *node, p *put, a *attempt, settle func(outcome.Outcome)) {
 	h := n.hosts[p.part]
 	if h == nil {
 		a.refused = true
-		settle(replica.NotLeader)
+		settle(outcome.NotLeader)
 		return
 	}
 	a.h = h
-	h.propose(c.draft(p), func(done replica.Completion) {
+	h.propose(c.draft(p), func(done outcome.Completion) {
 		a.outcome = done.Outcome
 		c.w.check.answered(h, p, done)
 		if c.rand.IntN(50) == 0 {
@@ -158,22 +157,22 @@ func (c *producer) draft(p *put) queue.Draft {
 }
 
 // answered decides what the producer does next; 0 is a timeout.
-func (c *producer) answered(o replica.Outcome) {
+func (c *producer) answered(o outcome.Outcome) {
 	w, give := c.w, 0 // per cent that give up
 	wait := micros(c.rand.Int64N(int64(8 * millisecond)))
 	switch o {
-	case replica.Committed, replica.Duplicate, replica.Repeated:
+	case outcome.Committed, outcome.Duplicate, outcome.Repeated:
 		give = 100
-	case replica.RolledBack:
+	case outcome.RolledBack:
 		give = 50
-	case replica.InDoubt, 0:
+	case outcome.InDoubt, 0:
 		give = 15
-	case replica.NotEnoughReplicas:
+	case outcome.NotEnoughReplicas:
 		give = 30
 	case outcome.DiskFull:
 		give = 30
 		wait += micros(c.rand.Int64N(int64(w.times.lag)))
-	case replica.NotLeader:
+	case outcome.NotLeader:
 		wait += micros(c.rand.Int64N(int64(w.times.lag / 2)))
 	}
 	if c.try >= 30 || w.now-c.put.attempts[0].at > w.times.putLimit || c.rand.IntN(100) < give {

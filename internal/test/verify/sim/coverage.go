@@ -84,17 +84,17 @@ func (c *Coverage) Add(o Coverage) {
 	}
 }
 
-func (c *Coverage) answer(o replica.Outcome) {
+func (c *Coverage) answer(o outcome.Outcome) {
 	switch o {
-	case replica.RolledBack:
+	case outcome.RolledBack:
 		c[StateRolledBack]++
-	case replica.InDoubt:
+	case outcome.InDoubt:
 		c[StateInDoubt]++
-	case replica.Duplicate:
+	case outcome.Duplicate:
 		c[StateDuplicate]++
-	case replica.Repeated:
+	case outcome.Repeated:
 		c[StatePublishedAgain]++
-	case replica.NotEnoughReplicas:
+	case outcome.NotEnoughReplicas:
 		c[StateHeldRefused]++
 	case outcome.DiskFull:
 		c[StateShortOfSpace]++

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -147,11 +147,11 @@ func (p *put) answers() (all []history.Answer) {
 			continue
 		}
 		switch a.outcome {
-		case replica.Committed, replica.Duplicate, replica.Repeated:
+		case outcome.Committed, outcome.Duplicate, outcome.Repeated:
 			all = append(all, history.OK)
-		case replica.RolledBack:
+		case outcome.RolledBack:
 			all = append(all, history.RolledBack)
-		case replica.InDoubt:
+		case outcome.InDoubt:
 			all = append(all, history.InDoubt)
 		case 0:
 			if a.refused {

@@ -41,7 +41,7 @@ type host struct {
 	low        map[int]bool   // the brokers that the machine knows to be short of space
 
 	waiting []replica.Put // puts of one instant go in together
-	tickets map[uint64]func(replica.Completion)
+	tickets map[uint64]func(outcome.Completion)
 	ticket  uint64
 	next    func() // what follows the next change when it is confirmed
 }
@@ -56,7 +56,7 @@ func (n *node) open(p int) {
 	img := &s.volatile
 	h := &host{
 		n: n, part: p, store: s, index: newIndex(img), seen: img.start,
-		tickets: make(map[uint64]func(replica.Completion)), ticked: -second,
+		tickets: make(map[uint64]func(outcome.Completion)), ticked: -second,
 	}
 	h.queue = newQueue(h, h, h)
 	replica.Replay(h.queue, img.confirms)
@@ -211,7 +211,7 @@ func (h *host) diesHere() bool {
 func (h *host) retire() {
 	h.gone = true
 	for _, t := range slices.Sorted(maps.Keys(h.tickets)) {
-		h.complete(replica.Completion{Ticket: t, Outcome: replica.InDoubt})
+		h.complete(outcome.Completion{Ticket: t, Outcome: outcome.InDoubt})
 	}
 	if h.leads != 0 {
 		h.leads = 0
@@ -240,9 +240,9 @@ func (h *host) synced(token uint64, err error) {
 }
 
 // propose queues a put; all that come within a moment are one event.
-func (h *host) propose(d queue.Draft, done func(replica.Completion)) {
+func (h *host) propose(d queue.Draft, done func(outcome.Completion)) {
 	if d.Control == 0 && h.lacksRoom() {
-		done(replica.Completion{Outcome: outcome.DiskFull})
+		done(outcome.Completion{Outcome: outcome.DiskFull})
 		return
 	}
 	h.ticket++
@@ -261,7 +261,7 @@ func (h *host) propose(d queue.Draft, done func(replica.Completion)) {
 	})
 }
 
-func (h *host) complete(c replica.Completion) {
+func (h *host) complete(c outcome.Completion) {
 	done, ok := h.tickets[c.Ticket]
 	if !ok {
 		h.n.w.failf("ticket", h.part, "%s: ticket %d is answered twice or was never given", h.n.name, c.Ticket)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 )
 
@@ -75,9 +75,9 @@ func firstFailure(c Config, limit int) (*Result, int) {
 
 // falsified reports puts in doubt as rolled back: a promise that the cluster does not
 // keep.
-func falsified(d *replica.Completion) {
-	if d.Outcome == replica.InDoubt {
-		d.Outcome = replica.RolledBack
+func falsified(d *outcome.Completion) {
+	if d.Outcome == outcome.InDoubt {
+		d.Outcome = outcome.RolledBack
 	}
 }
 

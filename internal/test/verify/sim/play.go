@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -176,10 +176,10 @@ func (w *world) probe() {
 		h := w.hostOf(p, w.etcd.parts[p].Leader)
 		a := &attempt{h: h, at: w.now}
 		put.attempts = append(put.attempts, a)
-		h.propose(put.draft.Clone(), func(c replica.Completion) {
+		h.propose(put.draft.Clone(), func(c outcome.Completion) {
 			a.outcome = c.Outcome
 			w.check.answered(h, put, c)
-			if c.Outcome != replica.Committed {
+			if c.Outcome != outcome.Committed {
 				w.failf("liveness", p, "a put to the healed cluster is %s", outcomeText[c.Outcome])
 			}
 			open--

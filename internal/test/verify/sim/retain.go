@@ -3,7 +3,7 @@ package sim
 import (
 	"context"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -84,8 +84,8 @@ func (h *host) relocate(below ident.Offset) {
 	}
 	d := builder.Draft()
 	crc, from := d.PayloadCRC, h.view.Committed.Offset
-	h.propose(d, func(c replica.Completion) {
-		if c.Outcome == replica.Committed {
+	h.propose(d, func(c outcome.Completion) {
+		if c.Outcome == outcome.Committed {
 			h.relocated(from, crc)
 		}
 	})

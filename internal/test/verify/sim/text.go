@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -67,7 +68,7 @@ func (w *world) noteEffects(h *host, v replica.View, had effectsSeen) {
 		w.note(name, h.part, "  compare-and-swap %d: %s", c.Token, stateText{c.State})
 	}
 	for _, c := range h.out.Done[had.done:] {
-		if c.Outcome == replica.NotLeader {
+		if c.Outcome == outcome.NotLeader {
 			continue
 		}
 		w.note(name, h.part, "  answer ticket %d: %s at %d", c.Ticket, outcomeText[c.Outcome], c.First)

@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -19,7 +19,7 @@ type Config struct {
 	Trace bool   // keep a readable trace
 	Skip  []bool // faults to leave out, by their number in the plan
 
-	tamper func(*replica.Completion) // falsifies answers of the machines: the tests of the checks
+	tamper func(*outcome.Completion) // falsifies answers of the machines: the tests of the checks
 }
 
 // panicked is the check that fails if the code under test panics.

@@ -24,6 +24,7 @@ type consumer struct {
 	t      *topic
 	c      channel
 	random *rand.Rand
+	recent []*judge.Delivery // of the connection
 }
 
 func (c *consumer) run() {
@@ -36,8 +37,24 @@ func (c *consumer) run() {
 		}
 		c.session(conn)
 		_ = conn.Close()
+		c.forget()
 		c.w.pause(time.Duration(c.random.IntN(200)) * time.Millisecond)
 	}
+}
+
+// forget takes back what was promised last: a broker that writes to a connection that has ended may not read what is left in it.
+func (c *consumer) forget() {
+	const last = 500 * time.Millisecond
+	c.w.lock(func() {
+		for _, d := range c.recent {
+			for i := range d.Settled {
+				if d.Settled[i].At > c.w.nowLocked()-last {
+					d.Settled[i].Delay = 0
+				}
+			}
+		}
+	})
+	c.recent = nil
 }
 
 // session consumes until the connection ends.
@@ -93,13 +110,18 @@ func (c *consumer) message(conn *wire, frame []byte) bool {
 		Attempts: int(binary.BigEndian.Uint16(frame[8:])), At: c.w.now(), Asked: c.w.now(),
 	}
 	c.w.lock(func() { c.t.h.Deliveries = append(c.t.h.Deliveries, d) })
+	c.recent = append(c.recent, d)
 	r := c.random.IntN(100)
+	if c.t.fails && r < 60 {
+		r = 84 + r/4
+	}
 	if c.w.closing() {
 		r = 0
 	}
+	delay := time.Duration(c.random.IntN(1500)) * time.Millisecond
 	settle := func(verb, line string) bool {
 		c.w.lock(func() {
-			d.Settled = append(d.Settled, judge.Settlement{Verb: verb, At: c.w.nowLocked(), Unknown: true})
+			d.Settled = append(d.Settled, judge.Settlement{Verb: verb, At: c.w.nowLocked(), Delay: delay, Unknown: true})
 		})
 		_, err := io.WriteString(conn, line)
 		return err == nil
@@ -111,7 +133,7 @@ func (c *consumer) message(conn *wire, frame []byte) bool {
 	case r < 84:
 		return settle("finish", "FIN "+d.ID+"\n")
 	case r < 92:
-		return settle("requeue", fmt.Sprintf("REQ %s %d\n", d.ID, c.random.IntN(1500)))
+		return settle("requeue", fmt.Sprintf("REQ %s %d\n", d.ID, delay.Milliseconds()))
 	case r < 96:
 		return settle("touch", "TOUCH "+d.ID+"\n") && settle("finish", "FIN "+d.ID+"\n")
 	case r < 99:
@@ -167,6 +189,9 @@ func (x *worker) run() {
 
 func (x *worker) handle(d *judge.Delivery) {
 	r := x.random.IntN(100)
+	if x.t.fails && r < 50 {
+		r += 50
+	}
 	if x.w.closing() {
 		r = 0
 	}
@@ -192,9 +217,14 @@ func (x *worker) handle(d *judge.Delivery) {
 func (x *worker) settle(d *judge.Delivery, verb string) {
 	m := x.w.machines[x.random.IntN(len(x.w.machines))]
 	q := url.Values{"topic": {x.t.name}, "channel": {x.c.name}, "receipt": {d.Receipt}}
+	delay := time.Duration(0)
+	if verb == "requeue" && x.random.IntN(2) == 0 {
+		delay = time.Duration(x.random.IntN(1500)) * time.Millisecond
+		q.Set("delay", delay.String())
+	}
 	sent := x.w.now()
 	status, _, err := fetch(x.web, "http://"+m.addr(httpPort).String()+"/v1/"+verb+"?"+q.Encode(), "")
 	x.w.lock(func() {
-		d.Settled = append(d.Settled, judge.Settlement{Verb: verb, At: sent, Broker: m.name, Accepted: err == nil && status == http.StatusOK, Unknown: err != nil || status >= 500})
+		d.Settled = append(d.Settled, judge.Settlement{Verb: verb, At: sent, Delay: delay, Broker: m.name, Accepted: err == nil && status == http.StatusOK, Unknown: err != nil || status >= 500})
 	})
 }

@@ -8,9 +8,12 @@
 // every run.
 //
 // A seed draws the shape of the cluster, its topics, a plan of faults and what each client does. Clients publish by PUB, MPUB, DPUB,
-// PUB_EXT, MPUB_EXT, /pub and /mpub, with and without ids; they consume over TCP and HTTP, finish, requeue, touch, let messages time out,
-// die, and use receipts late and at any broker. After the faults everything is healed, and every acknowledged message has to arrive within
-// two minutes. Package internal/test/verify/judge decides whether what the clients saw is right.
+// PUB_EXT, MPUB_EXT, /pub, /mpub and /v1/topic/append, alone and pipelined, with and without ids, and repeat what was answered; they
+// consume over TCP and HTTP, finish, requeue with delays, touch, let messages time out, die, and use receipts late and at any broker.
+// Topics have filters, policies with dead letters, a time to live, and windows that change. After the faults everything is healed, and every
+// acknowledged message has to arrive within two minutes; then an operator deletes a topic, undeletes it and makes it anew (operator.go).
+// In some seeds one disk is full for long and nothing else happens: every put that reaches a broker has to be accepted. Package
+// internal/test/verify/judge decides whether what the clients saw is right.
 //
 // Package host runs a seed so that it repeats its trace; Result.Hash is the sum of all that clients saw, and when. A seed that fails is
 // run again with fewer faults until each of the rest is needed (host.Shrink).

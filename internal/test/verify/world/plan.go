@@ -18,7 +18,8 @@ type shape struct {
 	segmentBytes      int64
 	journalBytes      int64
 	durability        metadata.Durability
-	deleteGrace       time.Duration
+	deletes           bool          // a topic is deleted at the end
+	deleteGrace       time.Duration // how long it can be undeleted
 	producers         int
 	putEvery          time.Duration // in the mean, of one producer
 	working           time.Duration // how long faults and puts last
@@ -38,15 +39,24 @@ func (w *World) draw() shape {
 	if r.IntN(4) == 0 {
 		s.durability = metadata.DurabilityReplicated
 	}
-	kinds := []func(*rand.Rand, int) *topic{plain, once, ordered}
+	if s.deletes = r.IntN(3) == 0; r.IntN(2) == 0 {
+		s.deleteGrace = 30 * time.Second
+	}
+	kinds := []func(*rand.Rand, int) *topic{plain, once, ordered, failing}
 	for i := range 1 + r.IntN(3) {
 		t := kinds[r.IntN(len(kinds))](r, i)
 		t.create += fmt.Sprintf("&replication_factor=%d&min_in_sync=%d", s.replicas, s.replicas/2+1)
-		t.h = &judge.History{Topic: t.name}
+		t.h = &judge.History{Topic: t.name, TTL: t.ttl}
+		if t.dedupe != "" {
+			t.h.Windows = []judge.Window{{For: firstWindow}}
+		}
 		for _, c := range t.channels {
-			t.h.Channels = append(t.h.Channels, judge.Channel{Name: c.name, Ordered: c.ordered})
+			t.h.Channels = append(t.h.Channels, judge.Channel{Name: c.name, Ordered: c.ordered, Accepts: c.accepts, MaxAttempts: c.attempts})
 		}
 		w.topics = append(w.topics, t)
+		if t.dead != nil {
+			w.dead = append(w.dead, t.dead)
+		}
 	}
 	return s
 }
@@ -61,19 +71,26 @@ func plain(r *rand.Rand, i int) *topic {
 		t.channels = append(t.channels, channel{name: fmt.Sprintf("c%d", j)})
 	}
 	t.only = len(t.channels) > 1
+	if t.only && r.IntN(2) == 0 {
+		t.channels[1].accepts = colors[0]
+	}
 	if r.IntN(2) == 0 {
 		t.create += "&retention_bytes=50000"
 	}
 	return t
 }
 
+// colors are a header of messages, for the filters of channels.
+var colors = []string{"red", "blue"}
+
+const firstWindow = time.Minute
+
 // once topics recognise repeats.
 func once(r *rand.Rand, i int) *topic {
 	t := plain(r, i)
 	t.name = fmt.Sprintf("once%d", i)
 	t.dedupe = []string{"id", "content"}[r.IntN(2)]
-	t.only = false
-	t.create += "&dedupe_window=60s"
+	t.create += fmt.Sprintf("&dedupe_window=%s", firstWindow)
 	if t.dedupe == "content" {
 		t.create += "&dedupe=content"
 		t.deferred = false
@@ -87,6 +104,21 @@ func ordered(r *rand.Rand, i int) *topic {
 		name: fmt.Sprintf("ordered%d", i), create: fmt.Sprintf("&partitions=%d", 1+r.IntN(2)), consumers: 1 + r.IntN(3),
 		channels: []channel{{name: "c0", ordered: true}},
 	}
+}
+
+// failing topics have dead letters, and some of them a time to live.
+func failing(r *rand.Rand, i int) *topic {
+	t := plain(r, i)
+	t.name, t.fails = fmt.Sprintf("failing%d", i), true
+	t.dead = &topic{name: fmt.Sprintf("dead%d", i), channels: []channel{{name: "c0"}}, consumers: 1, h: &judge.History{}}
+	for j := range t.channels {
+		t.channels[j].attempts = 2 + r.IntN(3)
+	}
+	if r.IntN(2) == 0 {
+		t.ttl, t.deferred = time.Duration(2+r.IntN(6))*time.Second, false
+		t.create += fmt.Sprintf("&message_ttl=%s", t.ttl)
+	}
+	return t
 }
 
 // fault is one thing that happens.
@@ -116,7 +148,14 @@ var stormy = []string{"kill", "kill", "power", "cut", "one-way", "isolate", "han
 
 func (w *World) plan() (all []fault) {
 	r := w.rng("plan")
+	if r.IntN(12) == 0 { // one disk is full for long, and nothing else happens: clients must not notice
+		w.shape.working = max(w.shape.working, 25*time.Second)
+		return []fault{{at: time.Duration(1+r.IntN(4)) * time.Second, kind: "one full", on: r.IntN(w.shape.brokers), for_: 15 * time.Second, n: r.IntN(2)}}
+	}
 	n := r.IntN(20)
+	if slices.ContainsFunc(w.topics, func(t *topic) bool { return t.dedupe != "" }) && r.IntN(4) == 0 {
+		return w.longPlan(r)
+	}
 	storm := r.IntN(3) == 0 // faults come together: leaders die while others lag behind
 	center := time.Duration(r.Int64N(int64(w.shape.working)))
 	for range n {
@@ -130,6 +169,23 @@ func (w *World) plan() (all []fault) {
 		if storm {
 			f.at = min(center+time.Duration(r.IntN(1500))*time.Millisecond, w.shape.working-1)
 			f.kind = stormy[r.IntN(len(stormy))]
+		}
+		f.other = (f.on + 1 + r.IntN(w.shape.brokers-1)) % w.shape.brokers
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b fault) int { return int(a.at - b.at) })
+	return all
+}
+
+// longPlan lasts longer than the windows, which change in the middle. Puts are fewer.
+func (w *World) longPlan(r *rand.Rand) (all []fault) {
+	w.shape.working = time.Duration(60+r.IntN(180)) * time.Second
+	w.shape.putEvery *= 8
+	kinds := []string{"window", "window", "window", "kill", "restart", "power", "stop", "blackout", "move", "isolate"}
+	for range 4 + r.IntN(12) {
+		f := fault{
+			at: time.Duration(r.Int64N(int64(w.shape.working))), kind: kinds[r.IntN(len(kinds))], on: r.IntN(w.shape.brokers),
+			for_: time.Duration(50+r.IntN(4000)) * time.Millisecond, n: r.IntN(100),
 		}
 		f.other = (f.on + 1 + r.IntN(w.shape.brokers-1)) % w.shape.brokers
 		all = append(all, f)
@@ -200,6 +256,9 @@ func (m *machine) revive(after time.Duration) {
 	}
 }
 
+// makeWay is how long the others may need until they do without a broker.
+const makeWay = 8 * time.Second
+
 // cause makes one fault happen and end.
 func (w *World) cause(f fault) {
 	m, other := w.machines[f.on], w.machines[f.other]
@@ -255,6 +314,13 @@ func (w *World) cause(f fault) {
 		m.disk.setSlow(time.Duration(f.n) * time.Millisecond)
 		w.pause(f.for_)
 		m.disk.setSlow(0)
+	case "one full":
+		m.disk.fill(uint64(f.n) * (minFree / 2))
+		w.pause(makeWay)
+		from := w.now()
+		w.pause(f.for_ - makeWay)
+		w.lock(func() { w.served = append(w.served, judge.Disturbance{From: from, To: w.nowLocked()}) })
+		m.disk.fill(roomBytes)
 	case "full":
 		m.disk.fill(uint64(f.n%2) * (minFree / 2))
 		w.pause(f.for_)
@@ -323,20 +389,22 @@ func (w *World) operateOn(f fault, m, other *machine) {
 	case "balance":
 		begin = "/v1/cluster/balance"
 	case "partitions":
-		if c.ordered {
+		if c.ordered || t.dedupe != "" { // repeats are not recognised across the change
 			return
 		}
 		begin = fmt.Sprintf("/v1/topic/partitions?topic=%s&partitions=%d", t.name, 3+f.n%2)
 	case "pause channel":
 		begin = fmt.Sprintf("/channel/pause?topic=%s&channel=%s", t.name, c.name)
 		end = fmt.Sprintf("/channel/unpause?topic=%s&channel=%s", t.name, c.name)
+		f.for_ += time.Duration(f.n) * 50 * time.Millisecond // long enough for delayed messages to wait behind others
 	case "pause topic":
 		begin, end = "/topic/pause?topic="+t.name, "/topic/unpause?topic="+t.name
 	case "window":
 		if t.dedupe == "" {
 			return
 		}
-		begin = fmt.Sprintf("/v1/topic/set?topic=%s&dedupe_window=%ds", t.name, 30+f.n) // a producer gives up long before
+		w.setWindow(t, time.Duration(30+f.n)*time.Second)
+		return
 	case "drain":
 		begin, end = "/v1/broker/drain?node="+m.name, "/v1/broker/drain?cancel=true&node="+m.name
 	}
@@ -349,6 +417,18 @@ func (w *World) operateOn(f fault, m, other *machine) {
 			w.note("%v", err)
 			w.lock(func() { w.owed = append(w.owed, end) })
 		}
+	}
+}
+
+// setWindow changes the window of a topic. If the request fails, either one may be in force.
+func (w *World) setWindow(t *topic, d time.Duration) {
+	t.setting.Lock()
+	defer t.setting.Unlock()
+	before := t.h.Windows[len(t.h.Windows)-1].For
+	w.lock(func() { t.h.Windows = append(t.h.Windows, judge.Window{From: w.nowLocked(), For: d}) })
+	if err := w.askOnce(fmt.Sprintf("/v1/topic/set?topic=%s&dedupe_window=%s", t.name, d)); err != nil {
+		w.note("%v", err)
+		w.lock(func() { t.h.Windows = append(t.h.Windows, judge.Window{From: w.nowLocked(), For: min(d, before)}) })
 	}
 }
 
@@ -369,4 +449,9 @@ func (w *World) metadataAway(p *daemon, d time.Duration) {
 	default:
 		p.store.setCut(false)
 	}
+}
+
+// filtered reports whether a channel of the topic has a filter.
+func (t *topic) filtered() bool {
+	return slices.ContainsFunc(t.channels, func(c channel) bool { return c.accepts != "" })
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ type World struct {
 	log      *logrus.Logger
 	machines []*machine
 	topics   []*topic
+	dead     []*topic // for dead letters of topics
 	tasks    sync.WaitGroup
 	began    time.Time
 
@@ -36,7 +38,8 @@ type World struct {
 	story  []string
 	phase  int // of the clients: 0 = at work, 1 = no new puts and every message is finished, 2 = over
 	faults []judge.Disturbance
-	owed   []string // requests that end a passing state, and failed
+	served []judge.Disturbance // times in which every put has to be accepted
+	owed   []string            // requests that end a passing state, and failed
 }
 
 // topic is one topic with its history.
@@ -46,15 +49,32 @@ type topic struct {
 	dedupe    string // "", "id", "content"
 	deferred  bool
 	only      bool
+	fails     bool   // its consumers fail more often
+	dead      *topic // for dead letters
+	ttl       time.Duration
 	channels  []channel
 	h         *judge.History
+	setting   sync.Mutex // one change of the window at a time
 	consumers int
 	workers   int
 }
 
+// noteDead puts the dead letters that have come into the history.
+func (t *topic) noteDead() {
+	if t.dead == nil {
+		return
+	}
+	t.h.Dead = map[string]bool{}
+	for _, d := range t.dead.h.Deliveries {
+		t.h.Dead[d.Body] = true
+	}
+}
+
 type channel struct {
-	name    string
-	ordered bool
+	name     string
+	ordered  bool
+	attempts int    // of its policy; 0 = it has none
+	accepts  string // the color of the messages that its filter lets through; "" = there is none
 }
 
 // rng makes a random source of its own for one part of the world, so that what one part draws does not depend on the others.
@@ -202,6 +222,9 @@ func (w *World) live(plan []fault, leaveOut map[int]bool) error {
 	w.lock(func() { w.phase = 1 })
 	w.note("peace: everything is healed, producers end")
 	err := w.drain()
+	if w.shape.deletes {
+		w.deletions()
+	}
 	w.lock(func() { w.phase = 2 })
 	clients.Wait()
 	return err
@@ -209,7 +232,7 @@ func (w *World) live(plan []fault, leaveOut map[int]bool) error {
 
 // createTopics makes the topics and their channels at any broker.
 func (w *World) createTopics() error {
-	for _, t := range w.topics {
+	for _, t := range slices.Concat(w.dead, w.topics) {
 		if err := w.ask("/topic/create?topic=" + t.name + t.create); err != nil {
 			return err
 		}
@@ -218,7 +241,17 @@ func (w *World) createTopics() error {
 			if c.ordered {
 				arguments = "&ordered=true"
 			}
+			if c.accepts != "" {
+				arguments += "&filter=" + url.QueryEscape("header:color="+c.accepts)
+			}
 			if err := w.ask("/channel/create?topic=" + t.name + "&channel=" + c.name + arguments); err != nil {
+				return err
+			}
+			if c.attempts == 0 {
+				continue
+			}
+			policy := fmt.Sprintf("/v1/channel/policy?topic=%s&channel=%s&max_attempts=%d&dead_letter_topic=%s", t.name, c.name, c.attempts, t.dead.name)
+			if err := w.ask(policy); err != nil {
 				return err
 			}
 		}
@@ -254,7 +287,7 @@ func (w *World) startClients(clients *sync.WaitGroup) {
 		p := &producer{w: w, n: i, name: name, ip: ip, random: w.rng(name), web: w.client(name, ip)}
 		clients.Go(p.run)
 	}
-	for i, t := range w.topics {
+	for i, t := range slices.Concat(w.topics, w.dead) {
 		for j, c := range t.channels {
 			for k := range t.consumers {
 				name := fmt.Sprintf("consumer %s/%s/%d", t.name, c.name, k)
@@ -290,7 +323,11 @@ func (w *World) drain() error {
 		n := 0
 		w.lock(func() {
 			missing = ""
+			for _, t := range w.dead {
+				n += len(t.h.Deliveries)
+			}
 			for _, t := range w.topics {
+				t.noteDead()
 				n += len(t.h.Deliveries)
 				if missing == "" {
 					missing = firstMissing(t.h)
@@ -313,6 +350,9 @@ func (w *World) drain() error {
 
 // firstMissing names an acknowledged message that a channel has not delivered; "" if there is none.
 func firstMissing(h *judge.History) string {
+	if h.TTL > 0 {
+		return ""
+	}
 	got := map[[2]string]bool{}
 	for _, d := range h.Deliveries {
 		got[[2]string{d.Channel, d.Body}] = true
@@ -322,11 +362,11 @@ func firstMissing(h *judge.History) string {
 			continue
 		}
 		for _, c := range h.Channels {
-			if p.Only != "" && p.Only != c.Name {
+			if !p.For(c) {
 				continue
 			}
 			for _, b := range p.Bodies {
-				if !got[[2]string{c.Name, b}] {
+				if !got[[2]string{c.Name, b}] && !(c.MaxAttempts > 0 && h.Dead[b]) {
 					return fmt.Sprintf("%s/%s: %.40s", h.Topic, c.Name, b)
 				}
 			}
@@ -362,7 +402,8 @@ func (m *machine) process() (p *daemon) {
 func (w *World) judge(r *Result) {
 	h := fnv.New64a()
 	for _, t := range w.topics {
-		t.h.Faults = w.faults
+		t.h.Faults, t.h.Served = w.faults, w.served
+		t.noteDead()
 		r.Violations = append(r.Violations, judge.Check(t.h)...)
 		r.Puts += len(t.h.Puts)
 		r.Deliveries += len(t.h.Deliveries)

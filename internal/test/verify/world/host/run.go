@@ -22,7 +22,7 @@ func Run(ctx context.Context, program string, seed uint64, without []int) (world
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c := exec.CommandContext(ctx, program, "-seed", fmt.Sprint(seed), "-without", strings.Trim(strings.ReplaceAll(fmt.Sprint(without), " ", ","), "[]"))
-	c.Env = []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=6GiB", "GOTRACEBACK=all"} // a collection depends on the threads of the runtime
+	c.Env = []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=6GiB", "GOTRACEBACK=all", "GODEBUG=memprofilerate=0"} // a collection depends on the threads of the runtime
 	var errors bytes.Buffer
 	c.Stderr = &errors
 	out, err := c.Output()

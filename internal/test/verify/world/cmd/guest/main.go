@@ -1,5 +1,5 @@
-// Command guest lives through the world of one seed and prints what happened as JSON. It is built for wasip1, where the host
-// (package world/host) gives it its clock and its random numbers: nothing in it depends on the machine.
+// Command guest lives through the world of one seed and prints what happened as JSON. It is built by package
+// world/host, with a clock and random numbers of its own: nothing in it depends on the machine.
 package main
 
 import (
@@ -14,12 +14,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/lockstepmq/lockstep/internal/test/verify/world"
 )
 
 func main() {
 	threads(8)
+	settle()
 	seed := flag.Uint64("seed", 1, "the seed")
 	without := flag.String("without", "", "indexes of faults that are left out, separated by commas")
 	traced := flag.String("trace", "", "a file for what is sent over the network")
@@ -83,4 +85,60 @@ func threads(n int) {
 	ready.Wait()
 	close(begin)
 	all.Wait()
+}
+
+// settled keeps what settle has allocated.
+var settled []any
+
+// settle uses up what is free in the first 64 MiB of the heap, in the spans there and among the stacks. Where the runtime puts its threads
+// between the first objects depends on the machine; the addresses of what is allocated from here on do not.
+func settle() {
+	const end = 0xc000000000 + 64<<20
+	for below := true; below; {
+		below = bytes(8192) < end
+	}
+	for _, size := range []int{12 << 10, 6 << 10, 3 << 10, 0} { // stacks, the large ones first: growth gives smaller ones back
+		for range 32 {
+			ready := make(chan struct{})
+			go func() { // for ever: its stack stays where it is
+				grow(size)
+				close(ready)
+				select {}
+			}()
+			<-ready
+		}
+	}
+	for n := 1; n <= 32<<10; n++ {
+		n = cap(append([]byte(nil), make([]byte, n)...)) // a size class
+		for bytes(n) < end {
+		}
+	}
+	for n := 1; n <= 4<<10; n++ {
+		n = cap(append([]*byte(nil), make([]*byte, n)...))
+		for pointers(n) < end {
+		}
+	}
+}
+
+func bytes(n int) uintptr {
+	b := make([]byte, n)
+	settled = append(settled, b)
+	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+}
+
+func pointers(n int) uintptr {
+	b := make([]*byte, n)
+	settled = append(settled, b)
+	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+}
+
+// grow makes the stack of its goroutine larger than size.
+//
+//go:noinline
+func grow(size int) int {
+	var frame [512]byte
+	if size > 0 {
+		frame[size%len(frame)] = byte(grow(size - len(frame)))
+	}
+	return int(frame[size%7])
 }
