@@ -148,7 +148,7 @@ func TestOldDiskComesBackAfterARecovery(t *testing.T) {
 		return strings.Contains(c.Logged(old), "an unclean recovery continued without messages that are here")
 	})
 	w.Scrape(3)
-	f.Shown("on " + old + " refuses what its leader sends: replica: an unclean recovery went on")
+	f.Shown("on " + old + " refuses what its leader sends: replica: an unclean recovery continued")
 	f.Asked(1, "1 partition has fewer in-sync replicas")
 	f.Fires("LockstepReplicaAlarm")
 	f.Noted()
