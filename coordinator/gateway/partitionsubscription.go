@@ -51,8 +51,8 @@ type holding struct {
 	deadline time.Duration // forgotten then; 0: never
 }
 
-func (h holding) is(v wire.Verb) bool {
-	return h.number != 0 && h.epoch == v.Epoch && h.number == v.Number
+func (h holding) is(epoch ident.Epoch, number uint64) bool {
+	return h.number != 0 && h.epoch == epoch && h.number == number
 }
 
 func (h holding) verb(kind wire.VerbKind, seq ident.Sequence) wire.Verb {
@@ -201,41 +201,32 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	return nil
 }
 
-// settleLocked carries out a verb on the delivery that it names, if the channel is served here. Otherwise the caller
-// asks the leader.
-func (h *partitionSubscription) settleLocked(v wire.Verb) error {
-	held, ok := h.held[v.Sequence]
+// settleLocked carries out a verb on the delivery that a receipt names, if the channel is served here. Otherwise the
+// caller asks the leader.
+func (h *partitionSubscription) settleLocked(r nsqd.Receipt, do api.Settlement) error {
+	held, ok := h.held[r.Sequence]
 	switch {
 	case !ok:
 		return outcome.ErrNotInFlight
-	case !held.is(v):
+	case !held.is(r.Epoch, r.Number):
 		return outcome.ErrNotOwner
 	}
-	v.Attempts = held.attempts
-	if v.Kind == wire.VerbTouch {
+	if do.Verb == api.VerbTouch {
 		held.deadline = h.deadline()
-		h.held[v.Sequence] = held
+		h.held[r.Sequence] = held
 	}
 	if h.local == nil {
 		return outcome.ErrNotInFlight
 	}
-	err := applyExactly(h.local.channel, h.local.subscriber, v)
+	err := settle(h.local.channel, h.local.subscriber, r, do)
 	switch {
 	case errors.Is(err, nsqd.ErrNotLeader):
 		return outcome.ErrNotInFlight
-	case v.Kind != wire.VerbTouch:
-		delete(h.held, v.Sequence)
+	case do.Verb != api.VerbTouch:
+		delete(h.held, r.Sequence)
 		h.sub.finishedLocked(h)
 	}
 	return err
-}
-
-// applyExactly is apply for a receipt, which settles only the delivery that it names.
-func applyExactly(c *nsqd.Channel, s *nsqd.Subscriber, v wire.Verb) error {
-	if v.Kind == wire.VerbFinish {
-		return c.Finish(s, receiptOf(v))
-	}
-	return apply(c, s, v)
 }
 
 // addToBacklogLocked stores a verb for the next leader. A touch is dropped: the next opening reports the remaining

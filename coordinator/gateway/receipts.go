@@ -108,7 +108,7 @@ func (g *Gateway) SettleLed(req calls.SettleRequest) (reply calls.SettleReply, e
 	}
 	for i, r := range req.Receipts {
 		receipt := nsqd.Receipt{Sequence: r.Sequence, Epoch: r.Epoch, Number: r.Delivery}
-		err := settle(c, api.Settlement{Verb: api.Verb(req.Verb), DelayMS: req.DelayMS}, receipt)
+		err := settle(c, nil, receipt, api.Settlement{Verb: api.Verb(req.Verb), DelayMS: req.DelayMS})
 		switch {
 		case err == nil:
 		case errors.Is(err, outcome.ErrNotOwner), errors.Is(err, outcome.ErrNotInFlight):
@@ -126,14 +126,15 @@ func (g *Gateway) SettleLed(req calls.SettleRequest) (reply calls.SettleReply, e
 	return reply, nil
 }
 
-func settle(c *nsqd.Channel, do api.Settlement, r nsqd.Receipt) error {
+// settle carries out a verb on the delivery that a receipt names, and on no other. s is its subscriber, or nil.
+func settle(c *nsqd.Channel, s *nsqd.Subscriber, r nsqd.Receipt, do api.Settlement) error {
 	switch do.Verb {
 	case api.VerbFinish:
-		return c.Finish(nil, r)
+		return c.Finish(s, r)
 	case api.VerbRequeue:
-		return c.Requeue(nil, r, do.DelayMS)
+		return c.Requeue(s, r, do.DelayMS)
 	case api.VerbTouch:
-		return c.Touch(nil, r)
+		return c.Touch(s, r)
 	}
 	return fmt.Errorf("%w: verb %q", outcome.ErrInvalid, do.Verb)
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 const (
@@ -156,19 +156,9 @@ func (s *subscription) Touch(id api.MessageID) error {
 }
 
 func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
-	kind, ok := verbs[do.Verb]
-	if !ok {
-		return fmt.Errorf("%w: verb %q", outcome.ErrInvalid, do.Verb)
-	}
-	v := wire.Verb{Kind: kind, Epoch: r.Epoch, Number: r.Number, Argument: max(do.DelayMS, 0)}
 	return s.at(r.ID, func(h *partitionSubscription, seq ident.Sequence) error {
-		v.Sequence = seq
-		return h.settleLocked(v)
+		return h.settleLocked(nsqd.Receipt{Sequence: seq, Epoch: r.Epoch, Number: r.Number}, do)
 	})
-}
-
-var verbs = map[api.Verb]wire.VerbKind{
-	api.VerbFinish: wire.VerbFinish, api.VerbRequeue: wire.VerbRequeue, api.VerbTouch: wire.VerbTouch,
 }
 
 func (s *subscription) handle(id api.MessageID, v wire.Verb) error {

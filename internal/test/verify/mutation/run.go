@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -108,7 +109,7 @@ func (r *Runner) binary(pkg string, races bool) string {
 
 // build builds the test binaries, and those of packages with a lock among the sites with the race detector, too.
 func (r *Runner) build(ctx context.Context, overlay string, sites []Site) error {
-	compile := func(pkg string, races bool) error {
+	buildOne := func(pkg string, races bool) error {
 		args := []string{"test", "-c", "-overlay", overlay, "-o", r.binary(pkg, races)}
 		if races {
 			args = append(args, "-race")
@@ -121,11 +122,11 @@ func (r *Runner) build(ctx context.Context, overlay string, sites []Site) error 
 		return nil
 	}
 	for _, pkg := range r.Tests {
-		if err := compile(pkg, false); err != nil {
+		if err := buildOne(pkg, false); err != nil {
 			return err
 		}
 		if slices.ContainsFunc(sites, func(s Site) bool { return s.Kind == Lock && s.Package == pkg }) {
-			if err := compile(pkg, true); err != nil {
+			if err := buildOne(pkg, true); err != nil {
 				return err
 			}
 		}
@@ -133,8 +134,8 @@ func (r *Runner) build(ctx context.Context, overlay string, sites []Site) error 
 	return nil
 }
 
-// reach runs each test alone, and returns the tests that reach each mutant, the fastest first. A test that fails without a mutant is
-// left out.
+// reach runs each test alone, and returns the tests that reach each mutant, the fastest first. A test that fails without
+// a mutant is left out.
 func (r *Runner) reach(ctx context.Context, sites int) ([][]test, error) {
 	var tests []test
 	for _, pkg := range r.Tests {
@@ -219,7 +220,8 @@ func (r *Runner) judge(ctx context.Context, n int, list []test, v *Verdict) {
 		}
 		cmd := r.command(ctx, pkg, v.WithRaces, "-test.failfast", "-test.run", "^("+strings.Join(names, "|")+")$", "-test.timeout", limit.String())
 		cmd.Env = append(cmd.Environ(), envMutant+"="+strconv.Itoa(n))
-		if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() == nil {
+		out, err := cmd.CombinedOutput()
+		if _, ran := errors.AsType[*exec.ExitError](err); ran && ctx.Err() == nil {
 			v.Noticed, v.By = true, pkg
 			if m := failedTest.FindSubmatch(out); m != nil {
 				v.By += " " + string(m[1])

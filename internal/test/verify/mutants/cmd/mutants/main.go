@@ -26,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/test/verify/mutants"
 )
 
@@ -46,7 +47,7 @@ func main() {
 var errUsage = errors.New("list, check, refresh, run, fast, score, overlay or new; go doc ./internal/test/verify/mutants/cmd/mutants says more")
 
 func command(args []string) error {
-	root, err := repository()
+	root, err := env.Repository()
 	if err != nil {
 		return err
 	}
@@ -68,20 +69,6 @@ func command(args []string) error {
 		return create(root, args)
 	}
 	return errUsage
-}
-
-// repository is the folder above the current one that has go.mod.
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	for ; err == nil; dir = filepath.Dir(dir) {
-		if _, stat := os.Stat(filepath.Join(dir, "go.mod")); stat == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("this is no folder of the repository")
-		}
-	}
-	return "", err
 }
 
 func list(root string, names []string) error {

@@ -13,13 +13,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/test/verify/mutation"
 )
 
@@ -47,7 +47,7 @@ func run(ctx context.Context, seed uint64, n, workers int, list bool, dirs []str
 	if len(dirs) == 0 {
 		dirs = measured
 	}
-	root, err := repository(ctx)
+	root, err := env.Repository()
 	if err != nil {
 		return err
 	}
@@ -79,15 +79,6 @@ func run(ctx context.Context, seed uint64, n, workers int, list bool, dirs []str
 	}
 	table(verdicts)
 	return nil
-}
-
-// repository is the root of the one that the present directory belongs to.
-func repository(ctx context.Context) (string, error) {
-	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Dir(strings.TrimSpace(string(mod))), nil
 }
 
 // find lists the packages below the directories, and those of them that have tests.
