@@ -5,7 +5,7 @@
 // All channels of a partition share its log. A channel is a cursor on that log. A Partition holds the channels. On a
 // follower a Partition is only the replicated state (the register of the replica). Lead lets it serve subscribers.
 //
-// verdictLocked (deliverable.go) decides whether a message is delivered now, and why not.
+// verdictLocked (deliverable.go) decides whether a message is delivered now and, if not, why.
 //
 // The cursor of a channel with its deferred messages is package nsqd/cursor. The encoding of the
 // replicated state is package nsqd/state. Message ids are in package internal/api.
@@ -36,7 +36,7 @@
 //     after half as many new puts as the channel has delivered since its last pause.
 //  11. A message that the channel's filter rejects is finished for the channel, and a filter finishes no message that
 //     it accepts. The filter in force at a delivery decides. A channel is identified by name and id: it delivers
-//     nothing under the policy of an earlier channel of the same name, nor before its own policy is set.
+//     nothing under the policy of another channel of the same name, nor before its own policy is set.
 //  12. A receipt settles one delivery, identified by epoch and number, regardless of how the receipt arrives. No two
 //     deliveries of a partition have the same epoch and number.
 //

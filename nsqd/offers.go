@@ -2,9 +2,9 @@ package nsqd
 
 // A subscriber waits if its last Pull left credit unused. When messages come, the channel wakes as many waiting
 // subscribers as the messages need: those connected to this broker first, each group in the order of waiting. A wake-up
-// is an offer: until the subscriber pulls, messages up to its credit count as offered. If it does not pull within
-// offerNS, the offer lapses (Expire) and the next subscribers are woken. So a stuck subscriber delays the others by
-// offerNS.
+// is an offer: until the subscriber pulls, as many messages as its unused credit count as offered. If it does not pull
+// within offerNS, the offer lapses (Expire) and the next subscribers are woken. So a stuck subscriber delays the others
+// by offerNS.
 const offerNS = 5 * nsPerMS
 
 // subscriberList is a queue of waiting subscribers, as a linked list through the subscribers.

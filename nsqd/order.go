@@ -5,7 +5,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// order is the state of an ordered channel: at most one message is in flight, and none while another field is set.
+// order is the state of an ordered channel: at most one message is in flight, and none while gated, replicating or
+// retrying is set.
 //
 // It honours the delay of a failed message (REQ with a delay, the backoff of a policy) before it delivers any message.
 // The next message would change the order, and the same message without a delay would use up its attempts. The wait is

@@ -78,9 +78,9 @@ func (p *Partition) DeferredCount() (n int) {
 	return n
 }
 
-// Removable decides for retention which part of the log no durable channel needs: messages below the sequence, and the
-// log before the offset, except for the needed relocation batches, which begin at that offset (MaxInt64: none is
-// needed). A deferred message is needed at its original position until a relocation batch that contains it is settled.
+// Removable decides for retention which part of the log no durable channel needs: it may remove what is both below the
+// sequence and before the offset. The offset is that of the first relocation batch that is still needed (MaxInt64: none
+// is). A deferred message is needed at its original position until a relocation batch that contains it is settled.
 // A topic without durable channels needs everything since its last one was deleted, except what ReleaseEphemeral
 // released. Removable forgets unneeded relocations.
 //

@@ -35,7 +35,7 @@ func (c *Channel) namedLocked(s *Subscriber, r Receipt) (*delivery, error) {
 	return f, nil
 }
 
-// withNamed calls update for the delivery that a receipt names.
+// withNamed is update, with a change of the delivery that a receipt names.
 func (c *Channel) withNamed(s *Subscriber, r Receipt, change func(f *delivery, now int64)) (err error) {
 	c.update(func(now int64) {
 		var f *delivery

@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	// snapshotBytes is the size of deltas from which the store is given a snapshot (or the last snapshot's size, if
-	// larger). The store keeps all versions since the snapshot in memory, and writes them at each checkpoint.
+	// snapshotBytes is the size of deltas above which the store is given a snapshot (or twice the size of the last
+	// snapshot, if that is larger). The store keeps all versions since the snapshot in memory, and writes them at each
+	// checkpoint.
 	snapshotBytes = 4 << 10
 	// deltaOverhead is the memory that a delta takes in addition to its bytes.
 	deltaOverhead = 64

@@ -10,7 +10,8 @@ import (
 )
 
 // Effects is the output of Step. The loop carries the fields out in their order. Send may leave before Write is
-// durable: a message that depends on durability is emitted with the Synced event of its Token.
+// durable: a message that depends on durability is emitted only by the Step that processes the Synced event of that
+// Token.
 type Effects struct {
 	Write []queue.Write
 	Token uint64 // identifies Write; 0: nothing to write

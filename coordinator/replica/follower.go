@@ -107,9 +107,10 @@ func (m *Machine) mayRestart(msg *Message) bool {
 	return msg.Restart && msg.Prev.Offset >= greatest(m.committed, m.follow.verified).Offset
 }
 
-// rejectAppend rejects an append that does not connect to this log. If a leader's first probe is below the committed
-// end, the leader has another history. Two exceptions: this log has just been emptied (CU-6), or the position is before
-// its beginning and the leader has committed more, so that its next probe is where this log ends (CU-1).
+// rejectAppend rejects an append that does not connect to this log. If it begins below the committed end, but not below
+// what was compared in this epoch, the leader has another history. Two exceptions: this log has just been emptied
+// (CU-6), or the position is before its beginning and the leader has committed more, so that its next probe is where
+// this log ends (CU-1).
 func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 	beganAfresh := m.log.end == m.index.Start() // it contains nothing that could belong to another history
 	start := m.index.Start().Offset

@@ -49,7 +49,7 @@ type progress struct {
 	phase     phase
 	next      ident.Position // becomeProbe, sentAppend, noteAck: where the next append begins
 	probedAt  ident.Offset   // sentProbe, probeBack: where the append of a probe began
-	searched  bool           // probeBack: this store has rejected an append, so the search for the connecting position has begun
+	searched  bool           // probeBack: this store has rejected an append, so the search has begun
 	readToken uint64         // beginRead, endRead: of the read in progress; 0: none
 	askedMS   int64          // probeNow: since when this probe has waited for its answer
 	sentMS    int64          // sentProbe, sentAppend: the last append

@@ -221,7 +221,7 @@ func (m *Machine) newPart(draft queue.Draft) (part queue.Draft, first ident.Sequ
 }
 
 // placeOfFirst is the position of the first message of a put that is in the log. batch is where the newly written part
-// begins: the first message may be an earlier repeat elsewhere in the log.
+// begins. The first message may be elsewhere in the log, if it was recognised as a repeat and not written again.
 func (m *Machine) placeOfFirst(draft *queue.Draft, batch ident.Sequence) ident.Sequence {
 	if draft.Count > 1 && draft.Identified {
 		if r := m.dedupe.Recognise(draft); r.Any {

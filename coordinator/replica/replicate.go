@@ -96,9 +96,9 @@ func (m *Machine) handleAck(from Peer, msg *Message) {
 
 // handleReject moves to the position where the two logs connect, according to their epoch tables (CU-1). The first
 // rejection by a store may move forward: an older disk that has come back may hold more than the replaced disk was
-// sent. After that, a position that is not before the rejected append is replaced by one batch further back, so that
-// the search ends. During a probe only the answer to that probe counts (CU-2): when a pipeline of appends meets a gap,
-// the follower rejects every one of them, and each would start another probe.
+// sent. After that, a position that is not before the rejected append is replaced by the position one batch before that
+// append, so that the search ends. During a probe only the answer to that probe counts (CU-2): when a pipeline of
+// appends meets a gap, the follower rejects every one of them, and each would start another probe.
 func (m *Machine) handleReject(f *progress, msg *Message) {
 	if f.probing() && msg.Prev.Offset != f.probedAt {
 		return
@@ -145,7 +145,7 @@ func (m *Machine) replicateTo(f *progress) {
 		return
 	}
 	if m.spared(f) {
-		if f.next.Offset < m.index.Start().Offset { // the follower's log restarts there, which frees space
+		if f.next.Offset < m.index.Start().Offset { // the follower's log restarts at the leader's start, which frees space
 			m.sendFrom(f)
 		}
 	} else {
@@ -167,7 +167,8 @@ func (p *progress) probeAgainMS(retryMS int64) int64 {
 
 // sendFrom sends one append from f.next on, from the tail, or requests a read of the files (CU-3).
 func (m *Machine) sendFrom(f *progress) {
-	if first := m.index.Start(); f.next.Offset < first.Offset { // retention has passed f.next: the follower's log restarts there
+	// If retention has passed f.next, the follower's log restarts at the first position that is left.
+	if first := m.index.Start(); f.next.Offset < first.Offset {
 		f.becomeProbe(first)
 	}
 	if f.asked() || f.next.Offset == m.log.end.Offset || m.spared(f) {

@@ -24,8 +24,8 @@ func chain(p ident.Position, crc uint32, n int) (bs []queue.Batch) {
 	return bs
 }
 
-// TestRestartArrivesTwice: a "begin again" that arrives twice must not remove batches that
-// were acknowledged since the first, nor if retention has passed the place.
+// TestRestartArrivesTwice: a Restart that arrives twice must not remove batches that were
+// acknowledged since the first, not even if retention has passed its position.
 func TestRestartArrivesTwice(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	b := c.at(2)
@@ -59,7 +59,7 @@ func trimTo(b *broker, p ident.Position) {
 }
 
 // TestRetentionPassesFollower: retention has passed a follower's acknowledged end. The
-// follower begins again, instead of waiting for reads forever.
+// follower empties its log and restarts it, instead of the leader waiting for reads forever.
 func TestRetentionPassesFollower(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	leader, behind := c.at(1), c.at(3)

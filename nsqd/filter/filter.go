@@ -195,7 +195,7 @@ func (s Selection) Accepts(header []byte) bool {
 
 type headerName struct {
 	name   string
-	quoted []byte // the only way to write it in JSON; nil: there are several ways
+	quoted []byte // its only form in JSON without escapes; nil: it may have several forms
 }
 
 func nameOf(name string) headerName {

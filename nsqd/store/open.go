@@ -234,8 +234,8 @@ func (r *storeRecovery) judge(found journal.Recovery, lost error) {
 	}
 }
 
-// checkMark corrects the identity mark where data was lost: the newest mark, or the only one, may also be lost, and
-// retention may have removed identities that the remaining mark does not cover.
+// checkMark corrects the identity mark where data was lost. The newest mark, or the only one, may also be lost.
+// Retention went by the newest mark, so it may have removed identities that the mark found here counts as present.
 func (r *storeRecovery) checkMark(rec *recovery) {
 	d := &rec.p.durable
 	d.identities = d.identities.Cut(d.end.Offset)

@@ -249,7 +249,8 @@ func scanChain(p *Partition) (last queue.Batch) {
 
 // rebuildIndex keeps the records of the commit log up to the newest one that matches the batch in the segments (equal
 // checksums mean equal prefixes), and rebuilds the rest from the headers. An interrupted checkpoint may have left
-// sectors from before a cut, so records above the committed end must also continue each other.
+// sectors that were written after a cut, although the cut itself was lost. So records above the committed end must also
+// continue each other.
 func (r *recovery) rebuildIndex() {
 	p, d := r.p, &r.p.durable
 	p.index.TruncateAtGap(d.committed.Offset)

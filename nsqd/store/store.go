@@ -91,7 +91,7 @@ type Store struct {
 	failed    chan struct{} // closed by the first error that stops the store
 	doubt     error         // set by Open
 
-	noSync atomic.Bool // whether a checkpoint states that the groups after it are not synced
+	noSync atomic.Bool // groups may be unsynced; each checkpoint states it for the groups that follow
 	modes  sync.Mutex  // held by SetSync
 
 	order   sync.Mutex // makes the order in the journal equal to the order in mu.unsynced

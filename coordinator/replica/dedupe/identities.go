@@ -42,7 +42,7 @@ func (s *identities) newest() *identified { return s.at(s.next - 1) }
 func (s *identities) push(e identified) {
 	switch {
 	case len(s.blocks) == 0:
-		s.blocks = append(s.blocks, nil) // blocks grow, because most windows are small
+		s.blocks = append(s.blocks, nil) // the first block starts empty and grows, because most windows are small
 	case s.next%blockSize == 0:
 		b := s.spare[:0]
 		if s.spare = nil; cap(b) < blockSize {
