@@ -62,7 +62,7 @@ type Options struct {
 	Proposer     proposer
 	Reserve      diskReserve
 	Reachability reachability
-	// Moved is called when a leadership, or the partition key that its machine has, changed.
+	// Moved is called when the role, epoch or leader of a replica here has changed, and when a replica is removed.
 	Moved func()
 	// Dead is called when some channel of a partition has messages that failed too often.
 	Dead func(*Partition)

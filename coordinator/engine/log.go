@@ -72,7 +72,8 @@ func (p *Partition) ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Me
 	return queue.Message{}, false, nil
 }
 
-// OffsetOf is the offset of a message's batch, or the start of the log if that is unknown.
+// OffsetOf is the offset of a message's batch, or the start of the log if that is unknown, so that retention removes
+// nothing.
 func (p *Partition) OffsetOf(seq ident.Sequence) ident.Offset {
 	if end := p.Committed(); seq >= end.Sequence {
 		return end.Offset
