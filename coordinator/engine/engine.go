@@ -15,7 +15,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// maxLoops bounds the core loops, half as many as processors: the sockets need the rest.
+// maxLoops bounds the core loops. There are half as many as processors: the sockets need the rest, and with more loops
+// each pass would have less work to share.
 const maxLoops = 4
 
 // journal makes writes durable. *store.Store implements it, and documents the methods.

@@ -10,7 +10,8 @@ import (
 // disk blocks that goroutine, so it first releases the run lock and, in the reader of a connection, the transport's
 // lock.
 //
-// An inline pass leaves its records to the next Flush. If none comes, the clock takes over (relieve).
+// The loop's goroutine flushes the records of its own passes. An inline pass leaves its records to the next Flush. If
+// none comes, the clock takes over (relieve).
 type flusher struct {
 	journal journal
 	loops   []*loop

@@ -26,7 +26,8 @@ func (p *Partition) Read(from ident.Sequence, max int, dst []queue.Message) ([]q
 	return p.readBelow(p.Committed(), from, max, dst)
 }
 
-// ReadUncommitted is Read up to the end of the replica's log, for operators: it may be rolled back.
+// ReadUncommitted is Read up to the end of the replica's log, for operators only: uncommitted batches may be rolled
+// back.
 func (p *Partition) ReadUncommitted(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error) {
 	return p.readBelow(p.view.Load().End, from, max, dst)
 }
