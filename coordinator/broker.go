@@ -95,8 +95,8 @@ func (b *Broker) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// 2. The disk. The start is counted only after the disk is open: after an earlier crash the next start repeats step
-	// 1.
+	// 2. The disk. The start is counted only once the disk is open: after a crash before that, the next start repeats
+	// the check of step 1.
 	if err := b.openStore(restored); err != nil {
 		return err
 	}

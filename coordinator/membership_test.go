@@ -19,7 +19,7 @@ type members struct {
 	deaths map[link]bool
 }
 
-// member is the one alongside a broker.
+// member is the metadata member of one broker.
 type member struct {
 	*members
 	of string
@@ -58,7 +58,8 @@ func TestMetadataIsNotifiedOfDeaths(t *testing.T) {
 	})
 }
 
-// lostRevocations drops the requests that revoke a lease until lost is closed; a request that is in progress then fails.
+// lostRevocations drops the requests that revoke a lease until lost is closed; a request that is in progress then
+// fails.
 type lostRevocations struct {
 	metadata.Store
 	asked chan<- int64 // the lease of each request; capacity for all

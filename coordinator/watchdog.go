@@ -54,8 +54,8 @@ func (b watchdog) hangs(n ident.Node) bool {
 }
 
 // runWatchdog makes other brokers lead while a call to this broker's disk, or a pass of a core loop, neither succeeds
-// nor fails. During that time no put is committed, and the registration does not expire because the process still
-// answers. It takes no lock that a hung disk or loop may hold.
+// nor fails. Otherwise no put would be committed in that time, because a process that answers keeps its registration.
+// It takes no lock that a hung disk or loop may hold.
 func (b watchdog) runWatchdog(ctx context.Context) {
 	noted, renounced := stall{}, int64(0)
 	concurrency.Every(ctx, stalledEvery, func() {

@@ -113,6 +113,7 @@ func (c *Channel) Ordered() bool {
 	return c.order.on
 }
 
+// lead starts serving in an epoch, from the channel's current state. Nothing at or above limit is delivered.
 func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

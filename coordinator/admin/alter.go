@@ -56,7 +56,9 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 		return s, c.leaders.onAll(ctx, t, 0, op(s))
 	}
 	s, err = c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { edit(s); return nil })
-	if err == nil { // if the topic grows concurrently: either the growth reads the channel's new key, or the topic's key lists the new partitions here
+	if err == nil {
+		// If the topic grows concurrently, either the growth reads the channel's new key, or the topic in the catalog has
+		// the new partitions after this wait.
 		err = c.awaitChannel(ctx, t.ID, channel, s.Revision)
 		if now, ok := c.catalog.Topic(topic); ok && now.ID == t.ID {
 			t = now

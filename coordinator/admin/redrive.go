@@ -111,7 +111,7 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 	return moved, nil
 }
 
-// none reports whether no dead letter is left: nothing arrived while the leaders of the topic stayed the same.
+// none reports whether no dead letter is left: nothing arrived while the same leaders served the topic.
 func (r *redrive) none(ctx context.Context) (bool, error) {
 	before, err := r.leaders, error(nil)
 	r.leaders, err = r.served(ctx)

@@ -187,7 +187,7 @@ func (t *topics) create(ctx context.Context, c *creation) (metadata.TopicState, 
 	ctx, cancel := context.WithTimeout(ctx, createTimeout+prepare)
 	defer cancel()
 	c.topic.ID, c.topic.Owner, c.hold = ident.NewTopicID(), api.RequesterOf(ctx).User, t.o.Defaults.Hold+prepare
-	if time.Since(came) > txn.Retry { // another caller has just tried
+	if time.Since(came) > txn.Retry { // another caller has tried until now, so the hold counts from this caller's arrival
 		c.began = came
 	}
 	known := t.knownChannels(ctx, c.name)

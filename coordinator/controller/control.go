@@ -167,8 +167,8 @@ func (c *controller) carryOut(ctx context.Context, fence metadata.Compare, a pla
 	return err
 }
 
-// forget removes a broker that has left, unless it has come back: first its member of the embedded metadata store, then
-// its key.
+// forget removes a broker that has left: first its member of the embedded metadata store, then its key. The key stays
+// if the broker has come back.
 func (c *controller) forget(ctx context.Context, fence metadata.Compare, n ident.Node) error {
 	if c.o.Members != nil {
 		if err := c.o.Members.Remove(ctx, n); err != nil {

@@ -57,7 +57,7 @@ func (p *pace) due(now time.Time, steps []plan.Action, partitions int) (due []pl
 	}
 	if n < len(transfers) {
 		missing := (1 - p.tokens.TokensAt(now)) / perSecond
-		wait = time.Duration(missing*float64(time.Second)) + time.Microsecond // ignore rounding errors of a token
+		wait = time.Duration(missing*float64(time.Second)) + time.Microsecond // so that the token is there despite rounding
 	}
 	return due, wait
 }

@@ -136,7 +136,8 @@ const (
 
 // window is the adaptive batching of one partition (docs/adr/0009). Producers that wait for each answer fall into two
 // halves: while the puts of one half are in flight the others gather, and each put takes two rounds. So after a commit
-// the gathered puts wait for as many more as were answered, for three quarters of the time that it took.
+// the gathered puts wait for as many more as were answered, for three quarters of the time that the commit took: less
+// than the round that a put loses by coming too late.
 //
 // The window was useful if hardly any puts arrive while the group is in flight. If many do, because their producers do
 // not wait for answers or do other work in between, the next groups go without a window, in growing numbers.

@@ -11,7 +11,8 @@ import (
 const (
 	// After a gap of stall between two ticks, the state of the peers is not trusted until they could report again.
 	stall = 300 * time.Millisecond
-	// stepLeast is the least step back of the wall clock that is corrected. Less may be the time between two readings.
+	// stepLeast is the least step back of the wall clock that is corrected. On a busy machine a smaller one may be the
+	// time that passes between reading the two clocks.
 	stepLeast = 100 * time.Millisecond
 )
 

@@ -48,7 +48,8 @@ func (d *deadlines) take(nowNS int64, into []*Partition) []*Partition {
 	return into
 }
 
-// forget removes a partition that is no longer hosted: a message that is due in a month would keep it here.
+// forget permanently removes a partition that is no longer hosted: a later put has no effect. Otherwise a message that
+// is due in a month would keep the partition in memory until then.
 func (d *deadlines) forget(p *Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -15,7 +15,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// maxLoops bounds the core loops, half as many as processors: the sockets need the rest.
+// maxLoops bounds the core loops. There are half as many as processors: the sockets need the rest, and with more loops
+// each pass would have less work to share.
 const maxLoops = 4
 
 // journal makes writes durable. *store.Store implements it, and documents the methods.
@@ -62,7 +63,7 @@ type Options struct {
 	Proposer     proposer
 	Reserve      diskReserve
 	Reachability reachability
-	// Moved is called when a leadership, or the partition key that its machine has, changed.
+	// Moved is called when the role, epoch or leader of a replica here has changed, and when a replica is removed.
 	Moved func()
 	// Dead is called when some channel of a partition has messages that failed too often.
 	Dead func(*Partition)

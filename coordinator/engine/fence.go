@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// silence is how long a leader may serve after it last reached the metadata or enough replicas.
+	// silence is how long a leader may serve after it last reached the metadata or enough replicas. After that another
+	// broker may lead.
 	silence = time.Second
 	// defaultSilent is the transport's default.
 	defaultSilent = 500 * time.Millisecond
@@ -63,7 +64,8 @@ func (e *Engine) reachesMinimum(p *Partition) bool {
 	return reached >= v.MinInSync
 }
 
-// hung reports whether the current pass takes so long that another broker may lead before it ends.
+// hung reports whether the current pass takes so long that another broker may lead before it ends. Until then the
+// machines of this loop do not step down.
 func (l *loop) hung() bool { return l.passes.Busy() > silence/2 }
 
 // unheard is how long a leader serves after its replicas last counted as up. A peer counts as up until it has been
@@ -76,5 +78,7 @@ func (e *Engine) unheard() time.Duration {
 	return max(silence-silent, 2*tickEvery)
 }
 
-// extendEvery is the period of extendAll, which costs a millisecond if one of ten thousand partitions lacks a broker.
+// extendEvery is the period of extendAll. It is longer than a tick because, while a broker is away, each run costs a
+// millisecond for ten thousand partitions. A longer period is harmless: a leader that loses contact stops serving at
+// most one period earlier than it has to.
 func (e *Engine) extendEvery() time.Duration { return max(e.unheard()/10, tickEvery) - tickEvery/2 }

@@ -6,10 +6,12 @@ import (
 )
 
 // flusher writes the records that passes have queued, where nothing is synced (--durability=replicated). A copy to the
-// page cache takes less time than waking the journal's goroutine, so the goroutine that ran the pass makes it, without
-// the run lock and, in the reader of a connection, the transport's lock: a hung disk blocks it.
+// page cache takes less time than waking the journal's goroutine, so the goroutine that ran the pass makes it. A hung
+// disk blocks that goroutine, so it first releases the run lock and, in the reader of a connection, the transport's
+// lock.
 //
-// An inline pass leaves its records to the next Flush. If none comes, the clock takes over (relieve).
+// The loop's goroutine flushes the records of its own passes. An inline pass leaves its records to the next Flush. If
+// none comes, the clock takes over (relieve).
 type flusher struct {
 	journal journal
 	loops   []*loop

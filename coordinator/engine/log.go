@@ -26,7 +26,8 @@ func (p *Partition) Read(from ident.Sequence, max int, dst []queue.Message) ([]q
 	return p.readBelow(p.Committed(), from, max, dst)
 }
 
-// ReadUncommitted is Read up to the end of the replica's log, for operators: it may be rolled back.
+// ReadUncommitted is Read up to the end of the replica's log, for operators only: uncommitted batches may be rolled
+// back.
 func (p *Partition) ReadUncommitted(from ident.Sequence, max int, dst []queue.Message) ([]queue.Message, error) {
 	return p.readBelow(p.view.Load().End, from, max, dst)
 }
@@ -72,7 +73,8 @@ func (p *Partition) ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Me
 	return queue.Message{}, false, nil
 }
 
-// OffsetOf is the offset of a message's batch, or the start of the log if that is unknown.
+// OffsetOf is the offset of a message's batch, or the start of the log if that is unknown, so that retention removes
+// nothing.
 func (p *Partition) OffsetOf(seq ident.Sequence) ident.Offset {
 	if end := p.Committed(); seq >= end.Sequence {
 		return end.Offset

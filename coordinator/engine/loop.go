@@ -36,7 +36,7 @@ type loop struct {
 	ended   chan struct{}
 
 	passes   concurrency.Stopwatch // of the current pass
-	queued   bool                  // the loop's goroutine has to flush; only it reads this
+	queued   bool                  // the loop's goroutine has to flush; only that goroutine uses the field
 	flushing atomic.Bool           // it is in a flush
 	flushers atomic.Int64          // goroutines in a flush, which run a pass afterwards
 
@@ -135,7 +135,7 @@ func (l *loop) lingers() bool {
 	return true
 }
 
-// stop ends work, waits for it, so that everything that waits has been answered.
+// stop ends work and waits until it has returned. By then everything that waits has been answered.
 func (l *loop) stop() {
 	close(l.quit)
 	<-l.ended
@@ -233,7 +233,8 @@ func (l *loop) step(p *Partition, ev replica.Event) {
 	p.machine.Step(ev, &p.out)
 }
 
-// touch adds a partition to this pass, and first gives its machine the time, which it may not have had for an hour.
+// touch adds a partition to this pass, and first gives its machine the time if that is stale: a machine that got no
+// ticks for an hour would find every deadline passed.
 func (l *loop) touch(p *Partition) {
 	if p.touched {
 		return
@@ -255,7 +256,8 @@ func (l *loop) tick() {
 	}
 }
 
-// dropIdle drops the partitions that need no ticks, and the arrays of their effects.
+// dropIdle drops the partitions that need no ticks, and the arrays of their effects: for ten thousand idle partitions
+// these take tens of megabytes.
 func (l *loop) dropIdle() {
 	kept := l.active[:0]
 	for _, p := range l.active {
@@ -271,7 +273,7 @@ func (l *loop) dropIdle() {
 
 // retire removes a partition: all waiting callers are answered, the machine is dropped.
 func (l *loop) retire(p *Partition) {
-	l.applyEffects() // the effects of this pass can no longer be carried out later
+	l.applyEffects() // now: the partition's effects are dropped below
 	l.propose(p)
 	p.abandon()
 	if m, ok := p.machine.(sharing); ok {

@@ -25,7 +25,7 @@ type Machine interface {
 
 // sharing is a Machine that shares memory with others of its broker; *replica.Machine is one.
 type sharing interface {
-	// Release releases the machine's part. It is the last call.
+	// Release releases the machine's part of that memory. It is the last call.
 	Release()
 }
 
@@ -114,7 +114,8 @@ func (p *Partition) Mute() {
 // Unmute sends the messages of the machine again.
 func (p *Partition) Unmute() { p.muted.Store(false) }
 
-// publish publishes the view if it has changed, and notifies the channels. It reports a change of leadership or key.
+// publish publishes the view if it has changed, and notifies the channels. It reports whether the role, the epoch or
+// the leader has changed.
 func (p *Partition) publish() bool {
 	now, old := p.machine.View(), p.view.Load()
 	if now.Equal(old) {

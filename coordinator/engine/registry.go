@@ -131,7 +131,8 @@ func (r *registry) addWork(p *Partition) {
 	r.past[p.topic] = sum
 }
 
-// PastWork returns, by topic, the counters of the partitions that are no longer hosted here, without deleted topics.
+// PastWork returns, by topic, the counters of the partitions that are no longer hosted here. It permanently drops those
+// of topics for which `there` returns false.
 func (e *Engine) PastWork(there func(topic string) bool) map[string]nsqd.Work {
 	r := &e.partitions
 	r.Lock()

@@ -35,7 +35,8 @@ func (e *Engine) Receive(from ident.Node, inc ident.Incarnation, f rpc.Received)
 	e.loopOf(p).submit(event{kind: eventStep, id: p, step: replica.Received{From: peer, Msg: msg}}, !f.More, len(f.Payload))
 }
 
-// submit processes a small uncontended event inline, unless passes linger, and enqueues any other. false: the loop has ended.
+// submit processes a small uncontended event inline, unless passes linger, and enqueues any other. false: the loop has
+// ended.
 func (l *loop) submit(e event, uncontended bool, bytes int) bool {
 	if uncontended && bytes <= inlineBytes && l.o.Linger == 0 {
 		return l.submitInline(e)

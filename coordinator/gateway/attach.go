@@ -140,7 +140,7 @@ func (h *partitionSubscription) missingLocked(now time.Duration) {
 func (h *partitionSubscription) openLocked(to Leadership) {
 	s := h.sub
 	last, id := h.last, s.g.subs.register(h)
-	s.g.subs.unregister(last) // only now, because the leader may still return its verbs
+	s.g.subs.unregister(last) // not earlier: until now a leader may have returned verbs of the last stream
 	credit := s.creditLocked(h)
 	client, _ := json.Marshal(s.client) // plain data: it never fails
 	open := &wire.Opening{

@@ -46,7 +46,7 @@ func (b *putBudget) wait(ctx context.Context, done <-chan struct{}, bytes int64)
 	}
 }
 
-// take adds a put; false if that would exceed twice the limit.
+// take adds a put; false if that would exceed twice the limit. A put of any size is accepted while nothing is in use.
 func (b *putBudget) take(bytes int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

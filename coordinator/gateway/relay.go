@@ -110,7 +110,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 	switch {
 	case v.Kind&wire.VerbRefused != 0:
 		v.Kind &^= wire.VerbRefused
-		if h.held[v.Sequence].is(v.Epoch, v.Number) { // after a finish or requeue, a match would be a later delivery
+		if h.held[v.Sequence].is(v.Epoch, v.Number) { // otherwise the client has finished or requeued it, and an entry is of a later delivery
 			delete(h.held, v.Sequence)
 		}
 		if v.Argument != wire.Unseen && !h.wasResentLocked(v) { // otherwise the client did not send the verb

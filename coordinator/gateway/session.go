@@ -120,7 +120,7 @@ func (rs *relaySession) serve(s *stream) bool {
 	if len(rs.pulled) == pullBatch {
 		rs.schedule(s) // serve it again, after the other streams
 	}
-	return rs.sendRevoked(s) && rs.gather(s) // after Pull, during which an earlier delivery may have timed out
+	return rs.sendRevoked(s) && rs.gather(s) // after Pull, which may redeliver a message whose delivery has just timed out
 }
 
 // waits reports whether the stream waits for a verb of its edge, or for the end of the pause, before it sends more.

@@ -16,7 +16,7 @@ import (
 )
 
 // keepAlive is how often a stream's credit is sent again. A leader without the stream answers "gone", so a lost frame
-// does no lasting harm.
+// does no harm for longer than this.
 const keepAlive = time.Second
 
 // forgottenAfter is how long a stream without a credit from its edge stays connected.
@@ -169,7 +169,8 @@ func (s *subscriptions) scheduleAt(at time.Duration) {
 	}
 }
 
-// unsent returns the finishes and requeues that were not sent to the backlog, to be sent after the next opening.
+// unsent handles items that could not be sent: finishes and requeues go back to the backlog, and are sent after the
+// next opening.
 func (s *subscriptions) unsent(items []relayItem) {
 	for _, item := range items {
 		id := item.Stream

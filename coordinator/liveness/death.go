@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Timeouts of the check whether other brokers reach a broker.
+// Times of the check whether other brokers reach a broker.
 const (
 	witnessEvery   = 20 * time.Millisecond
 	witnessTimeout = 100 * time.Millisecond // of one answer

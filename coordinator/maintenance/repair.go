@@ -16,7 +16,7 @@ import (
 
 const (
 	repairEvery   = time.Second     // how often ranges that could not be repaired are retried
-	repairBytes   = 1 << 20         // approximate size of one request to another replica
+	repairBytes   = 1 << 20         // about how much of a log one request returns
 	repairTimeout = 5 * time.Second // of one request
 )
 

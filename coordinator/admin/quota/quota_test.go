@@ -121,8 +121,8 @@ func TestThePaceOfAUser(t *testing.T) {
 	})
 }
 
-// TestAGrowthCountsOnce: alongside creations and other growths that are in progress, and when the metadata shows it, also
-// without the broker that began it.
+// TestAGrowthCountsOnce: alongside creations and other growths that are in progress, and when the metadata shows it,
+// also without the broker that began it.
 func TestAGrowthCountsOnce(t *testing.T) {
 	r := newRig(Limits{Partitions: 10})
 	r.topic(1, "a", "ann", 2)
