@@ -10,7 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 )
 
-// TestPromiseConnectionChurn: alongside clients that connect and disconnect as fast as possible, puts take less than 2 s.
+// TestPromiseConnectionChurn: while other clients connect and disconnect as fast as possible, puts take less than 2 s.
 func TestPromiseConnectionChurn(t *testing.T) {
 	b := start(t)
 	c := b.dial()

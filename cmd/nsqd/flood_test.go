@@ -15,7 +15,8 @@ import (
 )
 
 // TestAFloodOfThePortsForBrokers: three times as many connections as the process may open files, at each of the ports
-// for other brokers, take no file of another part. The broker continues, and stops alongside them.
+// for other brokers, take no file of another part. The broker continues to serve, and stops while
+// they are open.
 func TestAFloodOfThePortsForBrokers(t *testing.T) {
 	t.Parallel()
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {

@@ -447,7 +447,7 @@ type DamageView struct {
 	EndSequence   ident.Sequence `json:"end_sequence"`
 }
 
-// Usage counts what the quotas of a user limit: what the user created and what still exists.
+// Usage counts what the quotas of a user limit: what the user created and still exists.
 type Usage struct {
 	Topics     int `json:"topics"`
 	Partitions int `json:"partitions"` // of all the user's topics, including those in the trash

@@ -28,7 +28,7 @@ type Topic struct {
 	Dedupe          string `json:"dedupe,omitempty"` // DedupeContent; "": DedupeID
 	// IdleMS is the time after which an unused topic is deleted; 0: never.
 	IdleMS int64 `json:"idle_ms,omitempty"`
-	// ChannelIdleMS is the time after which an unused channel is announced. It is deleted one grace period later. 0:
+	// ChannelIdleMS is the time after which an unused channel is announced. It is deleted one --delete-grace later. 0:
 	// never.
 	ChannelIdleMS int64 `json:"channel_idle_ms,omitempty"`
 }

@@ -102,13 +102,13 @@ const (
 	Again
 	// AgainWhileHeld is Again while puts are held (T_hold), then definite.
 	AgainWhileHeld
-	// Refuses: the put is definitely not stored, and is not retried.
+	// Refuses: this attempt stored nothing and never will; the edge does not try again.
 	Refuses
 	// Doubts: the put may be stored; the edge tries again under the same request id.
 	Doubts
 )
 
-// Uses is the set of operations that may be answered with an error.
+// Uses is the set of operations to which an error may be the answer.
 type Uses uint8
 
 // The operations.

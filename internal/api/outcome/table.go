@@ -72,8 +72,8 @@ var (
 )
 
 // rows is the table; it never changes. An error that wraps several sentinels takes the first row that matches: an
-// answer to a put comes before the reason for it, and ErrUnavailable comes before the reason that it wraps. (Between
-// brokers the lowest code counts: package rpc.)
+// answer to a put comes before the reason why the cluster has no better answer, and ErrUnavailable comes before the
+// reason that it wraps. (Between brokers the lowest code counts: package rpc.)
 var rows = []Row{
 	{Outcome: Committed, Effect: Commits, Label: labelOK},
 	{Outcome: Duplicate, Effect: Commits, Label: labelOK},

@@ -56,7 +56,7 @@ type answers struct {
 type answer struct {
 	mu     sync.Mutex
 	state  *authd.State  // the last good one
-	denied error         // the service's later denial of the client; nil: none
+	denied error         // the denial of the client after that answer; nil: none
 	next   time.Time     // the service is not queried before this time
 	pause  time.Duration // pause until the next query; 0: the last query had a usable answer
 	asking chan struct{} // closed at the end of the current query, or nil

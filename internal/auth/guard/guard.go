@@ -207,7 +207,8 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	return s, nil
 }
 
-// introduce queries the auth service about a client that logs in. A client with a cached answer does not wait.
+// introduce queries the auth service about a client that logs in. A client with a cached answer does not queue (turns),
+// even if the answer has expired and is queried again.
 func (s *Session) introduce(ctx context.Context) error {
 	g, r := s.guard, s.creds.request()
 	if s.answer = g.answers.find(r); s.answer == nil {

@@ -49,8 +49,8 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	return d, nil
 }
 
-// present is the current view of the cluster with one of its topics, and the damaged ranges of all brokers. It is not
-// taken from the table, which may be older than the topic.
+// present is the current view of the cluster with one of its topics, and the damaged ranges of all brokers. Only the
+// damage of the other brokers comes from the table: the table may be older than the topic.
 func (c *Console) present(t *table, topic string) api.ClusterView {
 	v := c.o.Cluster.Members()
 	if x, ok := c.o.Cluster.TopicView(topic); ok {

@@ -215,8 +215,8 @@ var roots = []string{
 	health.StatisticsSilent, health.LeavingStuck, health.NoController,
 }
 
-// cause is the fault that explains the others, "" if the cluster is healthy. full: etcd refuses all writes, so
-// registrations expire and no broker can renew its own.
+// cause is the fault that explains the others, "" if the cluster is healthy. full: etcd refuses all writes, so a
+// broker whose registration has ended cannot register again.
 func cause(v api.ClusterView, report health.Report, full bool) string {
 	if report.State == health.Healthy {
 		return ""

@@ -230,7 +230,8 @@ func p99(now, before metrics.Distribution) *float64 {
 	return &v
 }
 
-// rate is nil if the count has fallen, because the counter was reset.
+// rate is nil if the count has fallen, because it then counts something else: the channel was moved back, or deleted
+// and created again.
 func rate(now, before uint64, elapsed float64) *float64 {
 	if now < before {
 		return nil

@@ -65,7 +65,8 @@ const (
 	ofChannel
 )
 
-// startSave writes the file in its own goroutine, because a disk may hang. It does nothing while the previous write is in progress.
+// startSave writes the file in its own goroutine, because a disk may hang. It does nothing while the previous write is
+// in progress.
 func (c *Console) startSave() {
 	if c.o.File == "" {
 		return

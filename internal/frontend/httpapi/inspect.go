@@ -92,7 +92,8 @@ func inLine(v any, err error, noTopic string, otherwise int) (any, error) {
 	return decline(otherwise, err.Error(), "")
 }
 
-// peek answers with leader=true only if the broker serves as the leader: so that no committed message is missing.
+// peek lists messages of a replica. With leader=true it answers only if the broker serves as the leader, so that no
+// committed message is missing.
 func (a *endpoints) peek(q *request) (any, error) {
 	partition, err := strconv.ParseUint(cmp.Or(q.text("partition"), "0"), 10, 16)
 	limit, err2 := strconv.Atoi(cmp.Or(q.text("limit"), strconv.Itoa(defaultPeeked)))

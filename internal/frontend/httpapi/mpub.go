@@ -80,7 +80,7 @@ func (m *decoder) line() ([]byte, error) {
 	}
 }
 
-// maxDraft bounds the batch in bytes. It includes the overhead of one message.
+// maxDraft bounds the batch in bytes. It leaves room for the overhead of one message.
 const maxDraft = queue.MaxBatchBytes - 64
 
 func (m *decoder) add(body []byte) error {

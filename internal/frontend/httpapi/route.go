@@ -241,8 +241,8 @@ func (a *endpoints) call(w http.ResponseWriter, q *request) {
 	}
 }
 
-// RequireTLS refuses every request and tells the client to use HTTPS. The probes of a supervisor are exempt: they disclose
-// nothing, and a supervisor often supports only HTTP.
+// RequireTLS refuses every request and tells the client to use HTTPS. The probes of a supervisor are exempt: they
+// disclose nothing, and a supervisor often supports only HTTP.
 func RequireTLS(h http.Handler, httpsPort int) http.Handler {
 	body := fmt.Sprintf(`{"message": "TLS_REQUIRED", "https_port": %d}`, httpsPort)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -83,8 +83,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestASlowBodyEnds: a client that sends a byte occasionally is cut off, one with a large body soon: it keeps memory. One
-// that is slow at a sane rate is not.
+// TestASlowBodyEnds: a client that sends a byte occasionally is cut off, and with a large body sooner, because it keeps
+// memory. A client that is slow at a sane rate is not cut off.
 func TestASlowBodyEnds(t *testing.T) {
 	const pause = bodyTimeout * 2 / 3
 	rate := func(bytes int) int { return bytes * int(pause/time.Second) }

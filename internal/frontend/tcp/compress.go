@@ -82,7 +82,7 @@ func snappyChunk(b, block []byte) []byte {
 func (w *snappyWriter) Flush() error { return nil }
 
 // deflateWriter has a compressor only while the client is busy. After a flush the stream is at the boundary of a block
-// and of a byte. So another compressor can continue it, because it refers to nothing that was sent before.
+// and of a byte. So another compressor can continue the stream, without reference to anything sent before.
 type deflateWriter struct {
 	to    io.Writer
 	level int

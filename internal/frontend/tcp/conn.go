@@ -55,7 +55,7 @@ type conn struct {
 	settled     bool   // the client has logged in or needs no login, see armLogin
 	seat        api.Seat
 	unseated    error // why the client has no seat unless it logs in; nil: it has one, see takeSeat
-	known       bool  // the client has taken a seat, so it is logged
+	known       bool  // the client has taken a seat: its start and its end are logged
 	late        bool  // the read deadline is the end of the login time
 	heartbeats  bool  // the last command was the answer to a heartbeat
 	sub         api.Subscription

@@ -30,7 +30,7 @@ func (c *conn) pub(ctx context.Context, verb string) error {
 		return err
 	}
 	all := bodies{1, size, size}
-	if c.partition < 0 { // the PUBs after it name no partition
+	if c.partition < 0 { // a run has only PUBs without a partition
 		all.count, all.total = c.pubRun(size)
 	}
 	early, refused := c.admitBefore(ctx, all)

@@ -50,7 +50,7 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 	early := bytes.NewReader(bytes.Clone(c.in.buffered()))
 	conn := tls.Server(&earlyConn{c.raw, io.MultiReader(early, c.raw)}, c.h.opts.TLS)
 	_ = c.raw.SetDeadline(time.Now().Add(c.h.opts.LoginTimeout)) // a closed socket fails in the handshake
-	err := conn.HandshakeContext(ctx)                            // a cancelled context would close the socket before the error frame is sent
+	err := conn.HandshakeContext(ctx)                            // a timeout in ctx would close the socket before the error frame is sent
 	_ = c.raw.SetDeadline(time.Time{})
 	c.armed = time.Time{}
 	if err != nil {

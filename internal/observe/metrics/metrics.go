@@ -47,7 +47,7 @@ const (
 	EventJoined      // a replica joined the in-sync set again
 	EventRollback    // uncommitted puts were rolled back under a new epoch
 	EventTruncated   // a follower truncated a suffix at its leader's request
-	EventRestarted   // a replica's log was emptied because it ended before the leader's first retained offset
+	EventRestarted   // a replica's log was emptied, to begin again at its leader's first retained offset
 	EventRegistered  // this broker registered with the metadata store
 	EventLost        // this broker lost its registration
 	EventAlarm       // a replica refused a message that violates the protocol

@@ -72,8 +72,8 @@ func (q *queues) rows(topics []api.TopicSample) []api.TopicSample {
 	return rows
 }
 
-// limited lists at most limit topics and channels by name, in alphabetical order so that every scrape has the same
-// ones. It also returns the rest.
+// limited lists the topics that fit into limit topics and channels together. It tries them in alphabetical order, so
+// that every scrape lists the same ones. It also returns the rest.
 func limited(topics []api.TopicSample, limit int) (kept, beyond []api.TopicSample) {
 	slices.SortFunc(topics, func(a, b api.TopicSample) int { return cmp.Compare(a.Topic, b.Topic) })
 	for _, t := range topics {

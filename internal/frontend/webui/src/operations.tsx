@@ -75,8 +75,8 @@ export function DeleteTopic({ topic }: { topic: string }) {
     run={async () => { await post("topic/delete", { topic }); return `The topic ${topic} is deleted.`; }} leave={() => { location.hash = "#/topics"; }} />;
 }
 
-// Undelete and Purge also name the topic by its id, because the trash may hold several of one name. Their row disappears when they
-// succeed; hold keeps it, and the dialog with the answer, until the reader closes that.
+// Undelete and Purge also name the topic by its id, because the trash may hold several of one name. Their row
+// disappears when they succeed; hold keeps it, and the dialog with the answer, until the reader closes that.
 interface InTrash { topic: string; id: string; hold: (on: boolean) => void }
 
 async function held(hold: InTrash["hold"], request: () => Promise<unknown>) {

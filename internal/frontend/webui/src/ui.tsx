@@ -43,8 +43,8 @@ export interface Column<T> {
   head: string; cell: (row: T) => ComponentChildren; number?: boolean; sort?: string;
 }
 
-// Table has a caption for screen readers, and can also be scrolled sideways by keyboard. On a narrow screen each row is a card
-// (app.css), which takes the roles from the elements: so they are written out.
+// Table has a caption for screen readers, and can also be scrolled sideways by keyboard. On a narrow screen each row is
+// a card (app.css), which takes the roles from the elements: so they are written out.
 export function Table<T>({ caption, columns, rows, empty, sort, order, onSort, keyOf }: {
   caption: string; columns: Column<T>[]; rows: T[]; empty: string; sort?: string; order?: string; onSort?: (sort: string, order: string) => void;
   keyOf?: (row: T) => string;
