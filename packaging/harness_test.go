@@ -145,7 +145,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// included are the packages of debian alongside the smallest system: systemd, what the package of nsqd
+// included are the packages of debian in addition to the smallest system: systemd, what the package of nsqd
 // depends on and its recommendations, because the containers have no network, and the programs in the
 // base image of the container's build stage.
 const included = "systemd,systemd-sysv,dbus,adduser,init-system-helpers,procps,psmisc,ca-certificates,curl,git"

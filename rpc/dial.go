@@ -21,7 +21,7 @@ func (p *peer) runConnection(ctx context.Context) {
 	for ctx.Err() == nil {
 		switch lasted := p.connect(ctx); {
 		case lasted >= p.t.o.Times.Dead:
-			pause.pause, pause.again = 0, false // the connection was established: dial again at once
+			pause.pause, pause.again = 0, false // the connection lasted: dial again at once
 		case lasted > 0:
 			pause.pause = 0 // the peer answered: use the shortest pause, so that its death is detected soon
 		}

@@ -133,7 +133,7 @@ func (t *Transport) queue(to ident.Node, f Frame) (*conn, error) {
 	return c, err
 }
 
-// queue puts a frame into the outbox; even if there is no connection.
+// queue puts a frame into the outbox. A nil c is no connection: ErrDown.
 func (c *conn) queue(f Frame) (err error) {
 	if c == nil {
 		return ErrDown
@@ -308,7 +308,7 @@ type Counters struct {
 	Connects uint64          // connections dialled with success
 	Corrupt  uint64          // connections closed because of a checksum
 
-	Accepted peertls.Counts // connections that other brokers have opened
+	Accepted peertls.Counts // accepted connections, also those that have not proved to be from a broker
 }
 
 // counts is the source of Counters. Any goroutine adds.

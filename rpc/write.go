@@ -128,7 +128,7 @@ func (c *conn) flush() {
 	}
 	rest := len(w.burst.left) > 0
 	w.Unlock()
-	if rest { // if nothing is left, the senders of later frames wake the writer
+	if rest { // otherwise the senders of later frames, which found the lock taken, have woken the writer
 		c.out.wake.Notify()
 	}
 }

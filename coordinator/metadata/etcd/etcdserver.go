@@ -99,7 +99,7 @@ type TLS struct{ Cert, Key, CA string }
 type Server struct {
 	etcd        *embed.Etcd
 	clients     *listeners
-	port        *clientFront // nil unless Open was used: otherwise etcd itself listens
+	port        *clientFront // nil if Open was not used: then etcd itself listens
 	endpoint    string
 	options     Options
 	log         logrus.FieldLogger

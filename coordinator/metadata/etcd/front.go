@@ -127,8 +127,9 @@ func withSeat(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// admitting admits a connection at its first request, after the handshake. If the broker is not admitted, it refuses
-// the request with the reason and ends the connection. It checks each request, because invitations expire.
+// admitting admits a connection at its first request, after the handshake. If verifyBroker does not accept
+// the other side, it refuses the request with the reason and ends the connection, which never counts as admitted. It
+// checks each request, because invitations expire.
 func (o Options) admitting(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {

@@ -189,8 +189,8 @@ func (c logrusCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 	return ce
 }
 
-// Write implements zapcore.Core. giveUp logs the explanation of a fatal entry. A text with a formatting error is
-// skipped, because one with the same content follows.
+// Write implements zapcore.Core. giveUp logs the explanation of a fatal entry. A text with a formatting error
+// goes to the debug log, because one with the same content follows.
 func (c logrusCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	log := c.log.WithFields(logrusFields(fields))
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
 )
 
-// markName is the file whose identity on the disk (inode, device) distinguishes a data path from a copy.
+// markName is the file whose inode and time of birth distinguish a data path from a copy.
 const markName = "node.mark"
 
 // Marks are properties of DIR/node.mark that no copy of the file shares. node.json records them, and each start

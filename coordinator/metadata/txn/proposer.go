@@ -216,7 +216,8 @@ func (p *Proposer) preconditions(c *replica.CAS) ([]metadata.Compare, error) {
 }
 
 // leaderGone compares the old leader's registration with its known state: absent, of another incarnation, transferring
-// its leaderships, or unable to reach its replicas. The compare fails if that incarnation is alive and remains leader.
+// its leaderships, or unable to reach its replicas. It returns ErrCompare if
+// none of these holds.
 func (p *Proposer) leaderGone(old replica.Peer) (metadata.Compare, error) {
 	r, ok := p.o.Catalog.LiveNode(old.Node)
 	key := p.o.Keys.Live(old.Node)

@@ -1,8 +1,8 @@
 // Package brokerapi is the client of the brokers' HTTP API for the commands of nsqctl. It queries one broker, or any
 // that answers.
 //
-// It has no flags and reads no files: the caller sets up the addresses, TLS and the token. It prints nothing. Apart
-// from the views of the cluster and its topics it defines no particular request.
+// It has no flags and reads no files: the caller sets up the addresses, TLS and the token. It prints nothing. Its
+// only particular requests are the views of the cluster and its topics, and the list and creation of channels.
 //
 // # Invariants
 //

@@ -3,14 +3,14 @@
 // names.
 //
 // Its only command is "profile". It sends no request that changes something, and imports no other package of commands:
-// they import it.
+// they import it, and export their commands.
 //
 // # Invariants
 //
 //  1. A flag overrides its environment variable, which overrides the profile. No profile has a secret.
 //  2. A token goes to the addresses of the target, and follows no redirection.
 //  3. Every command obeys --output: with json or yaml, a command without output prints {"result": "done"}.
-//  4. Each kind of failure has its exit code (ExitFailed and its neighbours).
+//  4. Each kind of failure has its exit code (ExitFailed and the constants next to it).
 //
 // # Goroutines
 //

@@ -353,7 +353,8 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 	}
 	// A connection that was made before the broker had users has sent no secret; the next connection sends it.
 	anonymous := strings.HasPrefix(a.text, "E_AUTH_FIRST ") && p.o.Dialer.Secret != ""
-	// Every refusal is permanent except E_PUB_FAILED and E_MPUB_FAILED (too large, an invalid name, no permission).
+	// A broker would refuse the put again (too large, an invalid name, no permission), unless the code is E_PUB_FAILED
+	// or E_MPUB_FAILED.
 	code, _, _ := strings.Cut(a.text, " ")
 	if !anonymous && !strings.HasSuffix(code, "PUB_FAILED") || p.over(x) {
 		return p.gaveUp(x, &nsqclient.Refusal{Text: a.text})
@@ -497,7 +498,7 @@ func read(c *nsqclient.Conn, to chan<- answer, closed <-chan struct{}) {
 	}
 }
 
-// interrupted reads the answers that have arrived, and reports the puts without an answer.
+// interrupted reads the answers that arrive within lastAnswers, and reports the puts without an answer.
 func (p *publisher) interrupted() error {
 	for limit := time.After(lastAnswers); len(p.sent) > 0 && p.conn != nil; {
 		a := answer{err: context.Canceled}

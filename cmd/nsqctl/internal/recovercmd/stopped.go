@@ -72,7 +72,8 @@ Start it with its usual settings, then the others with empty data paths.
 	})
 }
 
-// onStopped completes a command on a stopped broker: it runs after the operator has confirmed a fact, because data may be lost if the fact is wrong.
+// onStopped completes a command on a stopped broker. run is called only after the operator has confirmed a fact with
+// --confirm, because data may be lost if the fact is wrong.
 func onStopped(cmd *cobra.Command, fact, loss string, run func(*cobra.Command, stopped) error) *cobra.Command {
 	var s stopped
 	f := cmd.Flags()

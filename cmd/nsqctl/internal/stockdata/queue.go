@@ -101,7 +101,8 @@ func (q *Queue) readMeta() error {
 	return nil
 }
 
-// Start is the position of the first message: the read position of the metadata, or else the beginning of the oldest file.
+// Start is the position of the first message: the read position of the metadata, or else the beginning of the oldest
+// file.
 func (q *Queue) Start() Position {
 	switch {
 	case q.meta != nil:

@@ -21,7 +21,7 @@ const (
 	workChannel = "jobs"
 	workTimeout = 3 * time.Second // of a message
 	workEvery   = 50 * time.Millisecond
-	workHosts   = 3 // alongside the one with several workers
+	workHosts   = 3 // in addition to the one with several workers
 	perWorkHost = 3 // workers of the first host
 )
 

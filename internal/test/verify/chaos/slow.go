@@ -21,7 +21,7 @@ const (
 	underWay = 4096
 )
 
-// slowWay is a second way between hosts, alongside the bridge: every host has an
+// slowWay is a second way between hosts, in addition to the bridge: every host has an
 // interface whose packets this process takes, keeps for a while, and writes to the
 // interface of the destination. A route leads to it, so it also slows
 // connections that exist. The kernel's own delay (netem) is not in all kernels.

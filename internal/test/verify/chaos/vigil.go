@@ -488,7 +488,7 @@ func (v *vigil) deliveriesGoOn(now time.Time) {
 				continue
 			}
 			from := later(m.at, later(l.well, l.served))
-			// Messages in progress to clients of a broker that is hurt come later. Those that were
+			// Messages on their way to clients of a broker that is hurt come later. Those that were
 			// committed after the mark do not.
 			none := w.end > m.end && now.Sub(later(from, m.got)) > servesWithin
 			if none || now.Sub(from) > silentClients+servesWithin {

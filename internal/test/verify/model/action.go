@@ -19,7 +19,7 @@ const (
 	doSync     kind = iota + 1
 	doWatch         // the watch delivers the next change
 	doDeliver       // a: from, b: place in the queue
-	doDouble        // a: from; the message stays in progress
+	doDouble        // a: from; the message stays in flight
 	doLose          // a: from, b: place
 	doTick          //
 	doPut           // a: request

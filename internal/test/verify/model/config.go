@@ -27,7 +27,7 @@ type Config struct {
 	HandOvers uint8
 
 	EagerSync bool // every submission is durable at once
-	Depth     int  // messages in progress on one link, at most 4; more are lost
+	Depth     int  // messages in flight on one link, at most 4; more are lost
 	MaxEpoch  uint64
 	MaxCAS    int64 // transactions that land
 

@@ -14,7 +14,7 @@ import (
 
 // Refresh follows code that has moved: a hunk that does not apply any more goes to the
 // one other place in the sources that has its old lines, in any file. It returns the
-// names of the patches that it has written again. A hunk whose lines have changed is an
+// names of the patches that it has rewritten. A hunk whose lines have changed is an
 // error; the patch stays as it is.
 func Refresh(root string, mutants []Mutant) (names []string, err error) {
 	var wrong []error
@@ -60,7 +60,7 @@ func readSources(root string, sources map[string][]string) error {
 	})
 }
 
-// follow finds the place of every hunk and writes the patch again.
+// follow finds the place of every hunk and rewrites the patch.
 func (m *Mutant) follow(root string, sources map[string][]string) error {
 	moved := map[string][]hunk{}
 	for _, f := range m.files {

@@ -45,7 +45,8 @@ type test struct {
 }
 
 const (
-	// hang is how long a test may take, alongside ten times what it took without a mutant.
+	// hang is how long the tests of a package may take, in addition to ten times the time that they took without a
+	// mutant.
 	hang = 20 * time.Second
 	// most is how many tests judge a mutant.
 	most = 60

@@ -45,8 +45,8 @@ func TestEightChannelsOneCopy(t *testing.T) {
 		require.Less(t, bytes, int64(messages*blob)*11/10)
 	}
 
-	// In turn: puts alone, puts alongside a channel that reads everything, and, to
-	// compare, puts next to programs that do nothing but take the processors.
+	// In turn: puts alone, puts while a channel reads everything, and, to
+	// compare, puts while programs do nothing but take the processors.
 	memory := c.WatchMemory()
 	idle := readAll(c, topic, "c0", messages)
 	var alone, beside, speed, busy []float64
@@ -149,7 +149,7 @@ func occupy(c *e2etest.Cluster, n int) (stop func()) {
 }
 
 // steadyPuts puts small messages at a fixed rate, a third at each broker, while
-// something continues, and returns the 99th percentile of their latency in ms,
+// during runs, and returns the 99th percentile of their latency in ms,
 // counted from when each was due.
 func steadyPuts(c *e2etest.Cluster, topic string, perSecond int, during func()) float64 {
 	c.T.Helper()
@@ -163,7 +163,7 @@ func steadyPuts(c *e2etest.Cluster, topic string, perSecond int, during func()) 
 	begin := time.Now()
 	due := func(i int) time.Time { return begin.Add(time.Duration(i) * time.Second / time.Duration(perSecond)) }
 	sent := make(chan int, 1)
-	go func() { // ends when what continues has ended
+	go func() { // ends when during has returned
 		i := 0
 		for {
 			select {
