@@ -135,7 +135,7 @@ var details = map[string]string{
 	"NOT_ACCEPTABLE":                   "messages come as application/json, application/x-ndjson or text/event-stream: see the header Accept",
 	"NOT_FOUND":                        "there is no such path",
 	"PARTITION_NOT_FOUND":              "the topic has no such partition",
-	"TOO_MANY_CONNECTIONS":             "the broker has reached its connection limit: use another one, or repeat it later",
+	"TOO_MANY_CONNECTIONS":             "the broker has reached its connection limit: use another broker, or repeat the request later",
 	"TOO_MANY_BAD_LOGINS":              "too many logins from this address have failed: wait, then repeat it",
 	"TOO_MANY_RECEIPTS":                "these are more receipts than one request may have",
 	"TOPIC_NOT_FOUND":                  "the cluster has no topic of this name",

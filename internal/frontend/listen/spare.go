@@ -155,7 +155,7 @@ func refuseGuests(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		message, detail := "TOO_MANY_CONNECTIONS", "the broker has reached its connection limit: use another one, or repeat it later"
+		message, detail := "TOO_MANY_CONNECTIONS", "the broker has reached its connection limit: use another broker, or repeat the request later"
 		if above == overAddress {
 			message, detail = "TOO_MANY_CONNECTIONS_OF_ADDRESS", "this address has reached its connection limit (--max-connections-per-address): close some, or use another broker"
 		}
