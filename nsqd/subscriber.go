@@ -47,6 +47,10 @@ type Subscriber struct {
 // maxRevoked, above NSQ's largest RDY, bounds unfetched revocations and the dead messages of one fetch.
 const maxRevoked = 4096
 
+// pruneWithdrawn is how many withdrawn deliveries a channel remembers, beside two for each message that waits, before it
+// forgets those of messages that no longer wait.
+const pruneWithdrawn = 4096
+
 // wake signals without blocking. One pending signal is enough.
 func (s *Subscriber) wake() {
 	if s.Woken != nil {
@@ -136,7 +140,7 @@ func (c *Channel) withdrawLocked(f *delivery) {
 	if *last == nil {
 		*last = make(map[ident.Sequence]name)
 	}
-	if len(*last) >= maxFree+2*waiting.Len() {
+	if len(*last) >= pruneWithdrawn+2*waiting.Len() {
 		maps.DeleteFunc(*last, func(seq ident.Sequence, _ name) bool { _, waits := waiting.Get(seq); return !waits })
 	}
 	(*last)[f.seq] = f.name
