@@ -71,7 +71,7 @@
 //     and all replicas hold the same bytes and the same channels.
 //  12. Whenever an in-sync set holds every delta of its leader's channels, and no delta
 //     is in flight, their states are equal.
-//  13. The history of all clients passes internal/test/verify/e2e/history, the judge of the tests
+//  13. The history of all clients passes internal/test/verify/judge, the judge of the tests
 //     with real processes, which has to flag 19 corrupted histories.
 //  14. No message is delivered before it is due by the latest of the clocks, and at the end a
 //     consumer has tried to finish each one that its channel is done with.

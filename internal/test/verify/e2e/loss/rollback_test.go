@@ -10,7 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestKillAllUnderLoad: followers die first, the leader a moment later, with puts
@@ -125,7 +125,7 @@ func answers(l *e2etest.Load, since time.Time) map[string]int {
 // silence is the longest time since a moment in which nothing was acknowledged.
 func silence(l *e2etest.Load, since time.Time) (gap time.Duration) {
 	for _, a := range l.Attempted() {
-		if a.Answer == history.OK && a.To.After(since) {
+		if a.Answer == judge.OK && a.To.After(since) {
 			gap, since = max(gap, a.To.Sub(since)), a.To
 		}
 	}
