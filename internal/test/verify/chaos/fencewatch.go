@@ -212,9 +212,10 @@ func (w *fenceWatch) took(d delivery) *nsq.Command {
 	return nsq.Requeue(nsq.MessageID([]byte(d.id)), 0)
 }
 
-// fencingToken reads the header between a message's id and its body.
+// fencingToken reads the header between a message's id and its body. With SUB_ORDERED the offset and the size of the message are between
+// header and body.
 func fencingToken(b []byte) (token ident.Epoch, body string, err error) {
-	const kind, size = 4, 3 // JSON; the kind and two bytes of length
+	const kind, size, place = 4, 3, 8 + 4 // JSON; the kind and two bytes of length; the offset and the size
 	if len(b) < size || b[0] != kind || len(b) < size+int(b[1])<<8+int(b[2]) {
 		return 0, "", fmt.Errorf("a message without a header: %q", b)
 	}
@@ -226,7 +227,10 @@ func fencingToken(b []byte) (token ident.Epoch, body string, err error) {
 	if err == nil && header.Epoch == 0 {
 		err = errors.New("no fencing token")
 	}
-	return header.Epoch, string(b[end:]), err
+	if err == nil && len(b) < end+place {
+		err = fmt.Errorf("a message without a body: %q", b)
+	}
+	return header.Epoch, string(b[min(end+place, len(b)):]), err
 }
 
 // note counts a delivery for its epoch, and reports whether it is finished.
