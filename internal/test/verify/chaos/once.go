@@ -70,7 +70,6 @@ type letter struct {
 	key    string // "": none
 	first  time.Time
 	next   time.Time // of the next attempt
-	place  string
 	acked  time.Time
 }
 
@@ -239,23 +238,17 @@ func (p *pen) took(l *letter, a onceAnswer) (failed bool) {
 	now := time.Now()
 	if l.ok() {
 		p.o.again.Add(1)
-		switch {
-		case a.Answer == judge.OK && a.repeated:
+		if a.Answer == judge.OK && a.repeated {
 			p.o.known.Add(1)
-		case a.Answer == judge.OK && a.place != "" && l.place != "" && a.place != l.place:
-			p.o.fault("%s %s, acknowledged %s ago with %x, is answered with %x", p.of.name, p.id(l), now.Sub(l.acked), l.place, a.place)
 		}
 	}
-	l.Attempts = append(l.Attempts, judge.Attempt{Sent: a.sent, Answered: record.Now(), Answer: a.Answer, Why: a.why})
+	l.Attempts = append(l.Attempts, judge.Attempt{Sent: a.sent, Answered: record.Now(), Answer: a.Answer, Why: a.why, Place: a.place, New: a.fresh})
 	l.next = now.Add(50 * time.Millisecond)
 	switch a.Answer {
 	case judge.InDoubt:
 		p.o.doubts.Add(1)
 		p.o.note("in doubt: " + a.why)
 	case judge.OK:
-		if l.place == "" {
-			l.place = a.place
-		}
 		if l.next = (time.Time{}); !l.ok() {
 			l.acked = now
 			if left := onceBudget - now.Sub(l.first); p.random.IntN(onceAgain) == 0 && left > 0 {
@@ -366,11 +359,8 @@ func (p *pen) alone(b *broker, l *letter, id, body string) (failed bool) {
 	if l.over() {
 		return false
 	}
-	was := l.ok()
 	a := overHTTP(p.client, p.http(b, path, q), id, body)
-	if was && a.Answer == judge.OK && !a.repeated {
-		p.o.fault("%s %s, acknowledged %s ago, is answered as new", p.of.name, p.id(l), time.Since(l.acked))
-	}
+	a.fresh = a.Answer == judge.OK && !a.repeated
 	return p.took(l, a)
 }
 

@@ -104,6 +104,7 @@ type onceAnswer struct {
 	sent     time.Duration
 	place    string // "": it says nothing
 	repeated bool   // "recognised", over HTTP
+	fresh    bool   // not recognised, over HTTP
 	why      string
 }
 

@@ -14,6 +14,7 @@
 //	rolled back   nor is one whose attempts were refused and rolled back
 //	duplicate     a message is stored at most once for each attempt that was acknowledged or in doubt, and
 //	              once at all if its repeats are recognised, within the window that is in force
+//	answered      each acknowledgement of a put whose repeats are recognised names its first place, and none but the first says that it is new
 //	rewritten     a message id names one body, and one body alone lies at a place
 //	torn          the messages of one put are stored together, next to each other, or not at all
 //	reordered     a partition is one log: a put that was answered before another one was sent lies before it
@@ -66,6 +67,8 @@ type Attempt struct {
 	Answer         Answer
 	Broker         string // that the put reached; "" = none
 	Why            string // of a refusal
+	Place          string // of the message, if the answer names it
+	New            bool   // the answer says that the put was not recognised
 }
 
 // Put is one put of one or several messages, with all attempts.
@@ -234,6 +237,7 @@ func check(h *History) *state {
 		s.read(d)
 	}
 	for _, p := range h.Puts {
+		s.answered(p)
 		s.stored(p)
 		s.reached(p)
 		s.served(p)
@@ -341,6 +345,26 @@ func (p *Put) firstStored() (time.Duration, bool) {
 		}
 	}
 	return 0, false
+}
+
+// answered compares the acknowledgements of a put with the first one, within its window.
+func (s *state) answered(p *Put) {
+	if !p.Once || s.outOfWindow(p) > 0 {
+		return
+	}
+	acknowledged, place := false, ""
+	for _, a := range p.Attempts {
+		if a.Answer != OK {
+			continue
+		}
+		if acknowledged && a.New || place != "" && a.Place != "" && a.Place != place {
+			s.fault("answered", "%s, acknowledged before with %x, is answered at %s with %x, new: %t", brief(p.first()), place, a.Answered, a.Place, a.New)
+		}
+		acknowledged = true
+		if place == "" {
+			place = a.Place
+		}
+	}
 }
 
 // stored compares how often the messages of a put are stored with its answers.

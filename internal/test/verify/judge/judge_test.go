@@ -112,6 +112,12 @@ func TestEachRule(t *testing.T) {
 			h.Puts[4].Attempts = []Attempt{ok(9*second, 10*second), ok(25*second, 26*second)}
 			again(h, "a", "m5", func(d *Delivery) { d.ID = id(0, 90) })
 		}},
+		"a repeat is answered as new": {"answered", func(h *History) {
+			h.Puts[4].Attempts = []Attempt{ok(9*second, 10*second), {Sent: 11 * second, Answered: 12 * second, Answer: OK, New: true}}
+		}},
+		"a repeat is answered with another place": {"answered", func(h *History) {
+			h.Puts[4].Attempts = []Attempt{{Sent: 9 * second, Answered: 10 * second, Answer: OK, Place: "a"}, {Sent: 11 * second, Answered: 12 * second, Answer: OK, Place: "b"}}
+		}},
 		"an id with two bodies": {"rewritten", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.ID = id(0, 1) }) }},
 		"no id":                 {"malformed", func(h *History) { of(h, "a", "m0").ID = "x" }},
 		"half a put": {"torn", func(h *History) {
