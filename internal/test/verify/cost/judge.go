@@ -16,7 +16,7 @@ const (
 )
 
 // countRounds is the number of rounds after which a count that is too high is believed.
-const countRounds = 3
+const countRounds = 5
 
 // verdict is the answer about one figure.
 type verdict uint8
