@@ -263,10 +263,33 @@ func (l *Log) Unwritten() int {
 	return len(l.mu.tail) - int(l.mu.flushed-l.mu.tailFrom)
 }
 
+// Flushed names the records that Flush had written at one moment.
+type Flushed struct {
+	cuts uint64
+	end  int64
+}
+
+// Flushed returns what Flush has written so far.
+func (l *Log) Flushed() Flushed {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return Flushed{l.mu.cuts, l.mu.flushed}
+}
+
+// NoteSynced records that the caller has made these records durable in another way than by Sync.
+func (l *Log) NoteSynced(f Flushed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.cuts == f.cuts {
+		l.mu.synced = max(l.mu.synced, f.end)
+	}
+}
+
 // Sync makes the records that Flush wrote durable.
 func (l *Log) Sync() error {
+	written := l.Flushed()
 	l.mu.RLock()
-	disk, cuts, synced, flushed := l.mu.disk, l.mu.cuts, l.mu.synced, l.mu.flushed
+	disk, synced := l.mu.disk, l.mu.synced
 	l.mu.RUnlock()
 	for i, f := range disk {
 		if newest := i == len(disk)-1; !newest && f.first+f.count <= synced {
@@ -276,11 +299,7 @@ func (l *Log) Sync() error {
 			return fmt.Errorf("commitlog: sync: %w", err)
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.cuts == cuts {
-		l.mu.synced = flushed
-	}
+	l.NoteSynced(written)
 	return nil
 }
 

@@ -167,7 +167,7 @@ func (b *Broker) openStore(restored bool) error {
 	var slow time.Time // when a slow sync was last logged: at most once a second; calls do not overlap
 	s, err := store.Open(store.Options{
 		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, Mixed: b.o.NoSync,
-		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles,
+		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles, SyncTogether: b.o.SyncTogether,
 		RepeatFor: time.Duration(b.o.Replica.RepeatMS) * time.Millisecond, Log: b.log, Compact: replicas.Compact, Doubt: doubt,
 		Checkpointed: func(took time.Duration) { b.o.Metrics.Took(metrics.Checkpoint, took) },
 		JournalSynced: func(took time.Duration) {

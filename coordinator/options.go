@@ -43,6 +43,7 @@ type Options struct {
 	SegmentBytes int64  // of one file of a log (64 MiB); retention removes whole files
 	JournalBytes int64  // of one file of the journal (16 MiB)
 	OpenFiles    int    // number of the store's files that stay open between uses (4096)
+	SyncTogether int    // see store.Options (64)
 
 	Meta        metadata.Store   // owned by the caller, closed after the broker
 	Listen      net.Listener     // for other brokers; owned by the broker from Start on

@@ -4,6 +4,11 @@
 
 package vfs
 
+import (
+	"errors"
+	"fmt"
+)
+
 // Sync is the strongest sync of the system. os.File.Sync calls F_FULLFSYNC on darwin, where an
 // fsync leaves the data in the drive's cache, and fsync elsewhere.
 func (f osFile) Sync() error { return f.File.Sync() }
@@ -16,3 +21,8 @@ func (f osFile) Direct() bool { return false }
 
 // DropCache leaves the page cache as it is, so ReadDisk may read from memory on these systems.
 func (f osFile) DropCache() {}
+
+// OpenDisk implements FS: only Linux has a sync of one file system that reports errors.
+func (osFS) OpenDisk(dir string) (Disk, error) {
+	return nil, fmt.Errorf("vfs: sync of the file system of %s: %w", dir, errors.ErrUnsupported)
+}

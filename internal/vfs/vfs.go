@@ -8,7 +8,8 @@
 //     completely, in part (sectors of 512 bytes), or not at all.
 //  2. A change of a directory entry (creation, removal, rename) survives once SyncDir of that directory has returned. A
 //     rename is atomic even before that.
-//  3. No call is retried after an error, because the kernel may have dropped the pages.
+//  3. No call is retried after an error, because the kernel may have dropped the pages. After a failed Disk.Sync each
+//     File.Sync still reports the errors of its own file.
 package vfs
 
 import (
@@ -48,6 +49,18 @@ type FS interface {
 	SyncDir(dir string) error
 	// FreeBytes is the number of bytes that an unprivileged process may still write below dir.
 	FreeBytes(dir string) (uint64, error)
+	// OpenDisk opens the file system that contains dir, to make many files durable with one call. The error wraps
+	// errors.ErrUnsupported if the file system does not guarantee that.
+	OpenDisk(dir string) (Disk, error)
+}
+
+// Disk is an open file system.
+type Disk interface {
+	// Sync makes everything durable that was written below the directory before the call: contents, sizes and
+	// directory entries. It also writes what other processes have written to the file system, and fails if any such
+	// write has failed since the last call, or since OpenDisk.
+	Sync() error
+	io.Closer
 }
 
 // File is an open file. ReadAt and WriteAt may be called from any goroutine.

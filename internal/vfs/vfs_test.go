@@ -2,6 +2,7 @@ package vfs_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -65,6 +66,14 @@ func conformance(t *testing.T, fs vfs.FS, root string) {
 	_, err = fs.Stat(dir)
 	require.ErrorIs(t, err, vfs.ErrNotExist)
 	require.ErrorIs(t, fs.Remove(name), vfs.ErrNotExist)
+	disk, err := fs.OpenDisk(root)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		require.NoError(t, err)
+		require.NoError(t, disk.Sync())
+		require.NoError(t, disk.Close())
+	}
+	_, err = fs.OpenDisk(dir)
+	require.ErrorIs(t, err, vfs.ErrNotExist)
 	free, err := fs.FreeBytes(root)
 	require.NoError(t, err)
 	require.Positive(t, free)

@@ -197,18 +197,9 @@ func position(offset, sequence uint64) ident.Position {
 
 // writeFile replaces a small file durably and atomically.
 func writeFile(fs vfs.FS, name string, b []byte) error {
-	temporary := name + ".tmp"
-	f, err := fs.Create(temporary)
-	if err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	_, err = f.WriteAt(b, 0)
+	err := createFile(fs, name+temporary, b, vfs.File.Sync)
 	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = fs.Rename(temporary, name)
+		err = fs.Rename(name+temporary, name)
 	}
 	if err == nil {
 		err = syncDirs(fs, path.Dir(name))
@@ -217,6 +208,22 @@ func writeFile(fs vfs.FS, name string, b []byte) error {
 		return fmt.Errorf("store: replace %s: %w", name, err)
 	}
 	return nil
+}
+
+// temporary ends the names of files that will replace others.
+const temporary = ".tmp"
+
+// createFile writes a new file and calls then, if not nil, before it closes the file.
+func createFile(fs vfs.FS, name string, b []byte, then func(vfs.File) error) error {
+	f, err := fs.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(b, 0)
+	if err == nil && then != nil {
+		err = then(f)
+	}
+	return errors.Join(err, f.Close())
 }
 
 // atOnce is the number of partitions that are opened or synced at once. Each takes several calls that

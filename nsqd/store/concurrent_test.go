@@ -43,6 +43,7 @@ func testCheckpointIsPaced(t *testing.T) {
 	}))
 	const partitions = 64
 	o.CheckpointBytes = gatherWorks * 100 // a put takes more
+	o.SyncTogether = partitions + 1
 	s := reopen(t, o)
 	var models []*model
 	for n := range partitions {

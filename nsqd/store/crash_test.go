@@ -27,7 +27,7 @@ type cutter struct {
 }
 
 func (c *cutter) hook(op vfstest.Op) error {
-	if op.Call == vfstest.CallSync || op.Call == vfstest.CallSyncDir {
+	if op.Call.Syncs() {
 		c.take()
 	}
 	return nil
@@ -96,7 +96,7 @@ func TestPowerCutInRecovery(t *testing.T) {
 		var again []*vfstest.Memory
 		var mu sync.Mutex
 		fs := vfstest.Wrap(left, func(op vfstest.Op) error {
-			if op.Call == vfstest.CallSync || op.Call == vfstest.CallSyncDir {
+			if op.Call.Syncs() {
 				mu.Lock()
 				defer mu.Unlock()
 				again = append(again, left.CrashClone(rng))

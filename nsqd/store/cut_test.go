@@ -122,7 +122,7 @@ func cutsOfStart(t *testing.T, mem *vfstest.Memory) []*vfstest.Memory {
 	var mu sync.Mutex
 	var cuts []*vfstest.Memory
 	s := reopen(t, testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
-		if op.Call == vfstest.CallSync || op.Call == vfstest.CallSyncDir {
+		if op.Call.Syncs() {
 			mu.Lock()
 			defer mu.Unlock()
 			for range 8 {

@@ -23,7 +23,8 @@
 //     corrupt group, readable groups are kept as far as they continue the log. Without a checkpoint, the newest groups
 //     without a gap are kept.
 //  6. After the first error of a write or a sync the store has stopped. It retries nothing and answers
-//     every submission with the error.
+//     every submission with the error. A failed sync of the whole file system is not such an error: the failed write
+//     may be of another process, and if it is of a file of the store, the sync of that file reports it.
 //
 // # Locks
 //

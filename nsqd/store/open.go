@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 
@@ -25,7 +26,7 @@ func Open(o Options) (*Store, error) {
 		if s.journal != nil {
 			_ = s.journal.Close()
 		}
-		_ = s.files.Close() // the first error is returned
+		_ = s.closeFiles() // the first error is returned
 		return nil, err
 	}
 	return s, nil
@@ -39,6 +40,7 @@ func (o Options) withDefaults() Options {
 	o.IndexRecords = cmp.Or(o.IndexRecords, defaultIndexRecords)
 	o.TailsBytes = cmp.Or(o.TailsBytes, defaultTailBytes)
 	o.OpenFiles = cmp.Or(o.OpenFiles, DefaultOpenFiles)
+	o.SyncTogether = cmp.Or(o.SyncTogether, manyPartitions)
 	o.RepeatFor = cmp.Or(o.RepeatFor, defaultRepeatFor)
 	if o.FS == nil {
 		o.FS = vfs.OS
@@ -62,6 +64,9 @@ func (s *Store) open() error {
 	if err := syncDirs(s.o.FS, s.o.Dir); err != nil {
 		return err
 	}
+	if err := s.openDisk(); err != nil {
+		return err
+	}
 	last, err := readCheckpoint(s.o.FS, s.checkpointName())
 	if err == nil && last == nil { // the first start, or an earlier first start was killed: the directory itself may be new
 		err = s.o.FS.SyncDir(path.Dir(path.Clean(s.o.Dir)))
@@ -83,6 +88,17 @@ func (s *Store) open() error {
 		s.fail(err)
 		_ = s.writer.close() // returns the error just set
 		return err
+	}
+	return nil
+}
+
+// openDisk opens the file system before the first write, because it reports only failures of later ones.
+func (s *Store) openDisk() (err error) {
+	if s.disk, err = s.o.FS.OpenDisk(s.topicsDir()); errors.Is(err, errors.ErrUnsupported) {
+		s.disk, err = nil, nil
+	}
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ type segments struct {
 	}
 	unsynced    map[ident.Offset]struct{} // of the writer: files written since Sync
 	dirUnsynced bool
+	changes     uint64 // counts the changes of files and entries, for noteSynced
 }
 
 type segment struct {
@@ -171,11 +172,11 @@ func (s *segments) writeSome(list []segment, batches []queue.Batch) (int, error)
 
 // writeAt writes b into a file, at an offset of the log.
 func (s *segments) writeAt(g segment, b []byte, at ident.Offset) error {
-	s.unsynced[g.base] = struct{}{}
+	s.changed(g.base)
 	return s.files.Use(s.name(g.base), func(f vfs.File) error {
 		from := int64(at - g.base)
 		_, err := f.WriteAt(b, from)
-		if err == nil {
+		if err == nil && len(b) >= gatherBytes {
 			f.StartWriteback(from, int64(len(b))) // leaves less work for the sync of a checkpoint
 		}
 		return err
@@ -201,7 +202,7 @@ func (s *segments) truncate(end ident.Offset) error {
 		list[n-1].size = int64(end - list[n-1].base)
 		s.set(list)
 		last := list[n-1]
-		s.unsynced[last.base] = struct{}{}
+		s.changed(last.base)
 		if err := s.files.Use(s.name(last.base), func(f vfs.File) error { return f.Truncate(last.size) }); err != nil {
 			return fmt.Errorf("store: cut %s: %w", s.name(last.base), err)
 		}
@@ -230,12 +231,14 @@ func (s *segments) begin(at ident.Offset) error {
 		return fmt.Errorf("store: %w", err)
 	}
 	s.dirUnsynced = true
+	s.changes++
 	return nil
 }
 
 func (s *segments) remove(base ident.Offset) error {
 	delete(s.unsynced, base)
 	s.dirUnsynced = true
+	s.changes++
 	if err := s.files.Remove(s.name(base)); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
@@ -282,6 +285,21 @@ func (s *segments) sync() error {
 		delete(s.unsynced, base)
 	}
 	return s.syncDir()
+}
+
+// changed records a change of a file that no sync has made durable yet.
+func (s *segments) changed(base ident.Offset) {
+	s.unsynced[base] = struct{}{}
+	s.changes++
+}
+
+// noteSynced records that a sync of the whole disk, begun after this number of changes, has made them durable. If there
+// were later ones, the next sync syncs all of them again.
+func (s *segments) noteSynced(changes uint64) {
+	if s.changes == changes {
+		clear(s.unsynced)
+		s.dirUnsynced = false
+	}
 }
 
 func (s *segments) syncDir() error {

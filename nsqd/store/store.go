@@ -55,6 +55,7 @@ type Options struct {
 	TailsBytes      int64         // bytes of recent batches in memory, for all partitions together
 	IndexRecords    int           // records of a partition that collect before they are written
 	OpenFiles       int           // file handles that stay open between uses
+	SyncTogether    int           // changed partitions from which on a checkpoint syncs the file system instead of each file
 	NoSync          bool          // acknowledge from the page cache: --durability=replicated
 	Mixed           bool          // SetSync may be called: each topic has its own durability
 	RepeatFor       time.Duration // time within which an edge may repeat a put
@@ -83,6 +84,7 @@ type Submission struct {
 type Store struct {
 	o         Options
 	files     *vfs.Cache
+	disk      vfs.Disk // nil if the file system cannot be synced as a whole
 	journal   *journal.Journal
 	writer    writer
 	tails     tails
@@ -205,7 +207,15 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	err := s.journal.Close()
 	err = errors.Join(err, s.writer.close())
-	return errors.Join(err, s.files.Close())
+	return errors.Join(err, s.closeFiles())
+}
+
+func (s *Store) closeFiles() error {
+	err := s.files.Close()
+	if s.disk != nil {
+		err = errors.Join(err, s.disk.Close())
+	}
+	return err
 }
 
 func (s *Store) topicsDir() string  { return path.Join(s.o.Dir, "topics") }

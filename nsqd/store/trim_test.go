@@ -178,7 +178,7 @@ func TestTrimThenPowerCut(t *testing.T) {
 		return vfstest.Wrap(mem, func(op vfstest.Op) error {
 			mu.Lock()
 			defer mu.Unlock()
-			for i := 0; armed.Load() && i < clones && (op.Call == vfstest.CallSync || op.Call == vfstest.CallSyncDir); i++ {
+			for i := 0; armed.Load() && i < clones && op.Call.Syncs(); i++ {
 				cuts = append(cuts, mem.CrashClone(rng))
 			}
 			return nil

@@ -76,11 +76,17 @@ func testOptions(fs vfs.FS) Options {
 	}
 }
 
+// eitherSync lets checkpoints sync the whole disk if n is even, and each file if it is odd.
+func eitherSync(o Options, n uint64) Options {
+	o.SyncTogether = 1 + int(n%2)*manyPartitions
+	return o
+}
+
 // newWorld opens a store with three partitions.
 func newWorld(t *testing.T, seed uint64, fs vfs.FS) (*world, error) {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1))}
 	w.cond.L = &w.mu
-	s, err := Open(testOptions(fs))
+	s, err := Open(eitherSync(testOptions(fs), seed))
 	if err != nil {
 		return nil, err
 	}
@@ -309,7 +315,7 @@ func (w *world) readSome(m *model) {
 // some number of submissions, the same for all partitions, not below the acknowledged ones.
 func check(t *testing.T, fs vfs.FS, history [][]expected, ids []ident.StoreID, acked, submitted int) {
 	t.Helper()
-	s, err := Open(testOptions(fs))
+	s, err := Open(eitherSync(testOptions(fs), uint64(acked+submitted)))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	list := s.Partitions()

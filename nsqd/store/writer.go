@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -286,9 +285,7 @@ func (p *Partition) flush() error {
 }
 
 // checkpoint makes everything up to mark durable outside the journal. clean: the store is closing, and nothing follows
-// the checkpoint. Unless a caller waits for it, it syncs one partition at a time, because concurrent syncs delay the
-// journal and therefore every put. It syncs more at once if necessary to finish before the journal has grown by half of
-// CheckpointBytes.
+// the checkpoint. awaited: a caller waits for it.
 func (w *writer) checkpoint(mark journal.Mark, clean, awaited bool) error {
 	s := w.s
 	began := time.Now()
@@ -297,31 +294,18 @@ func (w *writer) checkpoint(mark journal.Mark, clean, awaited bool) error {
 		mark: mark, bootID: s.o.BootID, noSync: s.noSync.Load(), clean: clean,
 		entries: map[uint64]entry{}, versions: map[uint64]version{},
 	}
-	partitions := s.Partitions()
-	synced := make([]syncedState, len(partitions))
-	behind := func(done int) bool {
-		_, present := s.journal.Written()
-		more := float64(present-written) / float64(s.o.CheckpointBytes/2)
-		return awaited || w.awaited() || more > float64(done)/float64(len(partitions))
-	}
-	err := forEachPaced(len(partitions), behind, func(i int) (err error) {
-		p := partitions[i]
-		if synced[i], err = p.sync(s); err != nil {
-			return fmt.Errorf("store: checkpoint of %s/%d: %w", p.topic, p.id.Number, err)
-		}
-		return nil
-	})
+	states, err := w.syncPartitions(written, awaited)
 	if err != nil {
 		return err
 	}
 	var order []uint64
-	for i, p := range partitions {
-		if synced[i].gone {
+	for _, p := range states {
+		if p.gone {
 			continue
 		}
-		c.entries[p.slot] = synced[i].entry
-		if v := synced[i].channels; v != (version{}) {
-			c.versions[p.slot] = v
+		c.entries[p.slot] = p.entry
+		if p.channels != (version{}) {
+			c.versions[p.slot] = p.channels
 		}
 		order = append(order, p.slot)
 	}
@@ -337,69 +321,6 @@ func (w *writer) checkpoint(mark journal.Mark, clean, awaited bool) error {
 		s.o.Checkpointed(time.Since(began))
 	}
 	return s.journal.Release(mark.Group)
-}
-
-// syncedState is the state of a partition that is durable outside the journal.
-type syncedState struct {
-	entry
-	channels version // version in the snapshot; zero without a snapshot
-	gone     bool    // the partition is in the trash
-}
-
-// sync makes the partition's own files durable.
-func (p *Partition) sync(s *Store) (syncedState, error) {
-	p.files.Lock()
-	defer p.files.Unlock()
-	d := &p.durable
-	if p.trashed {
-		return syncedState{gone: true}, nil
-	}
-	if d.dirty {
-		if err := p.syncFiles(s); err != nil {
-			return syncedState{}, err
-		}
-		d.dirty = false
-	}
-	return syncedState{entry: d.entry, channels: newest(d.history)}, nil
-}
-
-// newest is the newest version of a history of channel states, zero if it is empty.
-func newest(history []queue.StateVersion) version {
-	if len(history) == 0 {
-		return version{}
-	}
-	last := history[len(history)-1]
-	return version{uint64(last.Epoch), last.N}
-}
-
-func (p *Partition) syncFiles(s *Store) error {
-	d := &p.durable
-	if err := p.flush(); err != nil {
-		return err
-	}
-	if err := p.segments.sync(); err != nil {
-		return err
-	}
-	if err := p.index.Flush(d.end.Offset); err != nil {
-		return err
-	}
-	if err := p.index.Sync(); err != nil {
-		return err
-	}
-	return p.writeSnapshot(s)
-}
-
-func (p *Partition) writeSnapshot(s *Store) error {
-	d := &p.durable
-	if !d.historyDirty {
-		return nil
-	}
-	d.history = s.compact(p, d.history)
-	if err := writeFile(s.o.FS, p.dir+"/"+snapshotName, encodeSnapshot(d.history)); err != nil {
-		return err
-	}
-	d.historyDirty = false
-	return nil
 }
 
 // compact merges a long history into one full version.

@@ -22,7 +22,11 @@ const (
 	CallWrite
 	CallTruncate
 	CallSync
+	CallSyncDisk
 )
+
+// Syncs reports whether the call makes something durable.
+func (c Call) Syncs() bool { return c == CallSync || c == CallSyncDir || c == CallSyncDisk }
 
 // Op is one call before it is executed.
 type Op struct {
@@ -120,6 +124,28 @@ func (f *Faulty) SyncDir(dir string) error {
 
 // FreeBytes implements FS.
 func (f *Faulty) FreeBytes(dir string) (uint64, error) { return f.fs.FreeBytes(dir) }
+
+// OpenDisk implements FS.
+func (f *Faulty) OpenDisk(dir string) (vfs.Disk, error) {
+	d, err := f.fs.OpenDisk(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &faultyDisk{Disk: d, name: dir, hook: f.hook}, nil
+}
+
+type faultyDisk struct {
+	vfs.Disk
+	name string
+	hook Hook
+}
+
+func (d *faultyDisk) Sync() error {
+	if err := d.hook(Op{CallSyncDisk, d.name}); err != nil {
+		return err
+	}
+	return d.Disk.Sync()
+}
 
 type faultyFile struct {
 	vfs.File

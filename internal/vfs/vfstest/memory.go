@@ -455,11 +455,15 @@ func (f *memoryFile) Truncate(size int64) error {
 	return nil
 }
 
-// Sync copies only the sectors written since the last Sync, so that tests with large files stay fast.
 func (f *memoryFile) Sync() error {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
-	n := f.n
+	f.n.sync()
+	return nil
+}
+
+// sync copies only the sectors written since the last one, so that tests with large files stay fast.
+func (n *node) sync() {
 	if len(n.durable) > len(n.data) {
 		n.durable = n.durable[:len(n.data)]
 	} else {
@@ -472,8 +476,43 @@ func (f *memoryFile) Sync() error {
 		}
 	}
 	clear(n.dirty)
+}
+
+// OpenDisk implements FS.
+func (m *Memory) OpenDisk(dir string) (vfs.Disk, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.findLocked(dir); n == nil || !n.isDir() {
+		return nil, notExist("opendisk", dir)
+	}
+	return memoryDisk{m}, nil
+}
+
+type memoryDisk struct{ m *Memory }
+
+// Sync makes the whole file system durable.
+func (d memoryDisk) Sync() error {
+	d.m.mu.Lock()
+	defer d.m.mu.Unlock()
+	for _, op := range d.m.mu.ops {
+		op.keep()
+	}
+	d.m.mu.ops = nil
+	d.m.mu.root.syncAll()
 	return nil
 }
+
+func (n *node) syncAll() {
+	for _, child := range n.children {
+		if child.isDir() {
+			child.syncAll()
+		} else {
+			child.sync()
+		}
+	}
+}
+
+func (memoryDisk) Close() error { return nil }
 
 func (f *memoryFile) StartWriteback(int64, int64) {}
 

@@ -61,9 +61,9 @@ func logger() logrus.FieldLogger {
 }
 
 // storeOptions are small, so that files are begun, recycled and cut all the time.
-func storeOptions(fs vfs.FS) store.Options {
+func (w *world) storeOptions(fs vfs.FS) store.Options {
 	return store.Options{
-		FS: fs, Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 16 << 10,
+		FS: fs, SyncTogether: w.syncTogether, Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 16 << 10,
 		CheckpointBytes: 48 << 10, TailBytes: 8 << 10, Compact: fold, Log: logger(),
 	}
 }
@@ -78,7 +78,7 @@ func machineOptions(self replica.Peer, part int) replica.Options {
 
 // open starts a store on a disk, and checks what it found.
 func (p *process) open() error {
-	s, err := store.Open(storeOptions(p.disk))
+	s, err := store.Open(p.w.storeOptions(p.disk))
 	if err != nil {
 		return fmt.Errorf("open: n%d does not start: %w", p.n+1, err)
 	}

@@ -117,7 +117,7 @@ func (d *disk) do(call vfstest.Call, name string, carryOut func() error) error {
 	if d.dead {
 		return errDead
 	}
-	if call == vfstest.CallSync || call == vfstest.CallSyncDir {
+	if call.Syncs() {
 		d.s.cutLocked(fmt.Sprintf("sync of %s on n%d", name, d.n+1))
 	}
 	if d.lie != nil && d.lie(vfstest.Op{Call: call, Name: name}) {
@@ -168,6 +168,19 @@ func (d *disk) MkdirAll(name string) error {
 func (d *disk) SyncDir(name string) error {
 	return d.do(vfstest.CallSyncDir, name, func() error { return d.mem.SyncDir(name) })
 }
+
+func (d *disk) OpenDisk(name string) (vfs.Disk, error) {
+	whole, err := d.mem.OpenDisk(name)
+	return &wholeDisk{Disk: whole, d: d}, err
+}
+
+// wholeDisk is a disk that is open to be synced as a whole.
+type wholeDisk struct {
+	vfs.Disk
+	d *disk
+}
+
+func (w *wholeDisk) Sync() error { return w.d.do(vfstest.CallSyncDisk, "", w.Disk.Sync) }
 
 func (d *disk) List(name string) ([]string, error)    { return d.mem.List(name) }
 func (d *disk) Stat(name string) (vfs.Stat, error)    { return d.mem.Stat(name) }

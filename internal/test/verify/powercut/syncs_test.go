@@ -29,6 +29,8 @@ func syncDirOf(match func(name string) bool) lie {
 	return func(op vfstest.Op) bool { return op.Call == vfstest.CallSyncDir && match(op.Name) }
 }
 
+func syncOfDisk(op vfstest.Op) bool { return op.Call == vfstest.CallSyncDisk }
+
 func named(part string) func(string) bool {
 	return func(name string) bool { return strings.HasSuffix(name, part) }
 }
@@ -50,6 +52,7 @@ func removedSyncs() []removedSync {
 		{name: "checkpoint: the channels' snapshot", lie: syncOf(named("channels.snap.tmp"))},
 		{name: "checkpoint: its own file", lie: syncOf(named("/checkpoint.tmp"))},
 		{name: "checkpoint: the rename", lie: syncDirOf(func(n string) bool { return path.Base(n) == "data" })},
+		{name: "checkpoint: the sync of the whole disk", lie: syncOfDisk},
 		{name: "create: the identity's sync", early: true, lie: syncOf(named("store.json.tmp"))},
 		{name: "create: the topic's directory", early: true, lie: syncDirOf(folder(2))},
 		{name: "create: the directory of topics", early: true, lie: syncDirOf(folder(1))},

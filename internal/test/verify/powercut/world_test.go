@@ -22,22 +22,24 @@ const endless = 20_000
 
 // world joins three processes by a network and a metadata store.
 type world struct {
-	rng     *rand.Rand
-	supply  *supply
-	lie     lie // of all disks
-	procs   [nodes]*process
-	links   [nodes][nodes][]letter
-	apart   [nodes]bool // partitioned from the other brokers
-	deaf    [nodes]bool // partitioned from the metadata
-	live    [nodes]ident.Incarnation
-	nowMS   int64
-	client  client
-	seen    map[queue.WriteKind]int
-	outages int   // power cuts of one machine or all, within the history
-	first   error // violation
-	told    bool  // the story is printed
-	story   strings.Builder
-	founded bool // under supply.mu: the cluster exists
+	rng    *rand.Rand
+	supply *supply
+	lie    lie // of all disks
+	procs  [nodes]*process
+	links  [nodes][nodes][]letter
+	apart  [nodes]bool // partitioned from the other brokers
+	deaf   [nodes]bool // partitioned from the metadata
+	live   [nodes]ident.Incarnation
+	nowMS  int64
+	client client
+
+	syncTogether int // store.Options.SyncTogether: in every other world checkpoints sync the whole disk
+	seen         map[queue.WriteKind]int
+	outages      int   // power cuts of one machine or all, within the history
+	first        error // violation
+	told         bool  // the story is printed
+	story        strings.Builder
+	founded      bool // under supply.mu: the cluster exists
 
 	mail    sync.Mutex
 	arrived sync.Cond // on mail: the journal of some process has answered
@@ -55,6 +57,7 @@ func newWorld(seed uint64, k known) *world {
 		rng: rand.New(rand.NewPCG(seed, 1)), nowMS: 1000, seen: map[queue.WriteKind]int{},
 		supply: &supply{rng: rand.New(rand.NewPCG(seed, 2)), known: k},
 	}
+	w.syncTogether = 1 + int(seed%2)*partitions
 	w.told = os.Getenv("LOCKSTEP_SEED") != ""
 	w.client.waiting = map[uint64]attempt{}
 	w.client.attempts = map[uint64]int{}

@@ -98,7 +98,7 @@ func (p *daemon) options() coordinator.Options {
 	return coordinator.Options{
 		Cluster:      "world",
 		Node:         metadata.NodeState{Name: ident.Node(m.name), BroadcastAddress: m.ip.String(), TCPPort: tcpPort, HTTPPort: httpPort, RPCAddress: m.addr(rpcPort).String(), Build: "0.1.0", Level: metadata.Level},
-		SegmentBytes: w.shape.segmentBytes, JournalBytes: w.shape.journalBytes,
+		SegmentBytes: w.shape.segmentBytes, JournalBytes: w.shape.journalBytes, SyncTogether: w.shape.syncTogether,
 		FS: p.mount.fs(), Dir: "/data", BootID: fmt.Sprint(m.name, m.boot), Meta: p.store,
 		Listen: w.net.listen(m.name, m.addr(rpcPort)), Dial: w.net.dialer(m.name, m.ip), SessionTTL: sessionTTL,
 		Topics: admin.Defaults{AutoCreate: true,

@@ -53,7 +53,7 @@ func (m *mount) hook(op vfstest.Op) error {
 	m.d.mu.Lock()
 	hung, full, wait, flawed := m.d.hung, m.d.full, time.Duration(0), false
 	switch op.Call {
-	case vfstest.CallSync, vfstest.CallSyncDir:
+	case vfstest.CallSync, vfstest.CallSyncDir, vfstest.CallSyncDisk:
 		wait = time.Duration(100+m.d.random.IntN(1500))*time.Microsecond + m.d.slow
 		if m.d.random.IntN(100) == 0 {
 			wait += time.Duration(m.d.random.IntN(40)) * time.Millisecond

@@ -17,6 +17,7 @@ type shape struct {
 	brokers, replicas int
 	segmentBytes      int64
 	journalBytes      int64
+	syncTogether      int // every other seed's checkpoints sync the whole disk
 	durability        metadata.Durability
 	deletes           bool          // a topic is deleted at the end
 	deleteGrace       time.Duration // how long it can be undeleted
@@ -32,6 +33,9 @@ func (w *World) draw() shape {
 		brokers: 3, replicas: 3, segmentBytes: 16 << 10 << r.IntN(3), journalBytes: 64 << 10 << r.IntN(3),
 		durability: metadata.DurabilitySync, producers: 2 + r.IntN(3), putEvery: time.Duration(20+r.IntN(80)) * time.Millisecond,
 		working: time.Duration(4+r.IntN(12)) * time.Second,
+	}
+	if w.seed%2 == 0 {
+		s.syncTogether = 1
 	}
 	if r.IntN(6) == 0 {
 		s.brokers = 5
