@@ -10,7 +10,8 @@
 //
 //  1. A row costs too much only if its median ratio is above the allowed one with a confidence of 99.9 %. It is accepted if
 //     the median is below the allowed ratio with a confidence of 95 %.
-//  2. A row whose time stays undecided until the time is up neither fails nor passes silently: the caller receives it.
+//  2. A row that is undecided when the time is up neither fails nor passes silently: the report and Undecided have it. A row whose
+//     median is above the allowed ratio gets more time.
 //  3. Counts hardly vary. They are judged after the first round; a count that is too high must stay so in the median of five.
 //  4. Both clusters do the same work. Placement depends only on earlier creations, and each build starts first in turn.
 package cost

@@ -36,14 +36,14 @@ type judged struct {
 	counts map[string][]float64 // ratio of each round
 }
 
-// verdict is dear if any figure of the row is, and accepted if all are.
+// verdict is regressed if any figure of the row is, and accepted if all are.
 func (j *judged) verdict() verdict {
 	all := accepted
 	if j.connections > 0 {
 		all = judgeTime(j.times)
 	}
 	for _, ratios := range j.counts {
-		if v := judgeCount(ratios); v == dear || all == accepted {
+		if v := judgeCount(ratios); v == regressed || all == accepted {
 			all = v
 		}
 	}
@@ -216,8 +216,8 @@ func (j *judged) turn(both [2]*cluster, work, fill [2]*clients, turn int) error 
 	return nil
 }
 
-// Dear returns the names of the rows that cost too much.
-func (g *Guard) Dear() []string { return g.with(dear) }
+// Regressed returns the names of the rows that cost too much.
+func (g *Guard) Regressed() []string { return g.with(regressed) }
 
 // Undecided returns the names of the rows that are not decided.
 func (g *Guard) Undecided() []string { return g.with(undecided) }
@@ -253,7 +253,7 @@ func (g *Guard) Report(w io.Writer) error {
 			}
 			_, _ = fmt.Fprint(t, text, "\t")
 		}
-		_, _ = fmt.Fprintf(t, "%s\t\n", [...]string{undecided: "undecided", accepted: "ok", dear: "TOO DEAR"}[j.verdict()])
+		_, _ = fmt.Fprintf(t, "%s\t\n", [...]string{undecided: "undecided", accepted: "ok", regressed: "REGRESSED"}[j.verdict()])
 	}
 	return t.Flush()
 }

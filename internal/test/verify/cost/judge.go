@@ -11,7 +11,7 @@ const allowed = 1.04
 // The error probabilities of the two answers about a median. A wrong failure stops everybody's work, and the costs are
 // compared with the same base again after each further change.
 const (
-	wronglyDear     = 0.001
+	wronglyFailed   = 0.001
 	wronglyAccepted = 0.05
 )
 
@@ -24,13 +24,13 @@ type verdict uint8
 const (
 	undecided verdict = iota
 	accepted
-	dear
+	regressed
 )
 
 // judgeTime decides on the ratios of processor times, one a turn.
 func judgeTime(ratios []float64) verdict {
-	if low, _ := interval(ratios, wronglyDear); low > allowed {
-		return dear
+	if low, _ := interval(ratios, wronglyFailed); low > allowed {
+		return regressed
 	}
 	if _, high := interval(ratios, wronglyAccepted); high <= allowed {
 		return accepted
@@ -46,7 +46,7 @@ func judgeCount(ratios []float64) verdict {
 	case median(ratios) <= allowed:
 		return accepted
 	case len(ratios) >= countRounds:
-		return dear
+		return regressed
 	}
 	return undecided
 }

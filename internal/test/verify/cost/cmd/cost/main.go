@@ -51,8 +51,8 @@ func run(ctx context.Context, limits cost.Limits, args []string) error {
 			return err
 		}
 	}
-	if rows := g.Dear(); len(rows) > 0 {
-		return fmt.Errorf("cost: more than 4 %% dearer than the base: %s", strings.Join(rows, ", "))
+	if rows := g.Regressed(); len(rows) > 0 {
+		return fmt.Errorf("cost: more than 4 %% above the base: %s", strings.Join(rows, ", "))
 	}
 	return nil
 }
