@@ -42,7 +42,7 @@ func connect(ctx context.Context, r row, addresses []string) (*clients, error) {
 			return nil, err
 		}
 		c.all = append(c.all, &connection{Conn: conn, number: i})
-		if err := conn.SetDeadline(time.Now().Add(clientTimeout)); err == nil && r.consume {
+		if err = conn.SetDeadline(time.Now().Add(clientTimeout)); err == nil && r.consume {
 			err = subscribe(conn, c.topics[0], r.outstanding)
 		}
 		if err != nil {
