@@ -61,7 +61,8 @@ func (p *Partition) insert(name string, o ChannelOptions) (c *Channel, records [
 	at := p.originLocked(o)
 	c = newChannel(p, name, o.ID, o.Ordered, at)
 	c.lead(p.leadership.epoch, p.limitLocked(), now)
-	p.channels[name], p.leadership.hadChannels = c, true
+	p.setChannelLocked(name, c)
+	p.leadership.hadChannels = true
 	if c.ephemeral {
 		return c, nil, nil
 	}

@@ -34,7 +34,7 @@ type Partition struct {
 
 	mu sync.RWMutex // guards the fields below, and updates.queue
 
-	channels   map[string]*Channel
+	channels   map[string]*Channel // nil before the first one: most replicas of an idle topic have none
 	leadership leadership
 	pause      topicPause
 	keep       ident.Sequence // first sequence that the topic keeps while it has no channels
@@ -69,12 +69,17 @@ type partitionCounts struct {
 
 // NewPartition returns a follower without channels.
 func NewPartition(topic string, id ident.Partition, log Log, rep Replicator, o Options) *Partition {
-	p := &Partition{
-		topic: topic, id: id, source: log, rep: rep, o: o.withDefaults(),
-		channels: make(map[string]*Channel),
-	}
+	p := &Partition{topic: topic, id: id, source: log, rep: rep, o: o.withDefaults()}
 	p.timers.due.Store(never)
 	return p
+}
+
+// setChannelLocked adds a channel, or replaces the one of the same name.
+func (p *Partition) setChannelLocked(name string, c *Channel) {
+	if p.channels == nil {
+		p.channels = make(map[string]*Channel)
+	}
+	p.channels[name] = c
 }
 
 // Lead starts serving, after the epoch's marker has been committed. Messages that are neither finished nor deferred can be

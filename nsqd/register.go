@@ -78,7 +78,7 @@ func (p *Partition) ensureLocked(r state.Record) *Channel {
 		at = r.Progress.Confirmed
 	}
 	c := newChannel(p, r.Channel, r.ID, r.Kind == state.KindCreate && r.Flags&state.FlagOrdered != 0, at)
-	p.channels[r.Channel] = c
+	p.setChannelLocked(r.Channel, c)
 	return c
 }
 
@@ -216,7 +216,10 @@ func (p *Partition) nextSnapshot() []byte {
 // install replaces the state with a snapshot. It decodes without the lock.
 func (p *Partition) install(full []byte) {
 	s, err := state.DecodeSnapshot(full)
-	channels := make(map[string]*Channel, len(s.Channels))
+	var channels map[string]*Channel
+	if len(s.Channels) > 0 {
+		channels = make(map[string]*Channel, len(s.Channels))
+	}
 	for _, saved := range s.Channels {
 		c := newChannel(p, saved.Name, saved.ID, saved.Flags&state.FlagOrdered != 0, saved.Progress.Confirmed)
 		c.paused = saved.Flags&state.FlagPaused != 0

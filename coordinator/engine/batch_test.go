@@ -64,7 +64,7 @@ func gathering() (*recorder, func(e event)) {
 	r := &recorder{kind: queue.WriteAppend, pace: newPace(), clock: time.Now()}
 	l := newLoop(&Options{Journal: r, Moved: func() {}, Reserve: &cluster{}}, nil, r.pace)
 	p := &Partition{id: ident.Partition{Topic: 1}, loop: l}
-	p.machine, p.tickets.open = r, map[uint64]ticket{}
+	p.machine = r
 	p.view.Store(&replica.View{})
 	l.hosted[p.id] = p
 	r.loop, r.host = l, p

@@ -86,7 +86,6 @@ func newAlone(t *testing.T) *alone {
 	p, err := s.Create("orders", id)
 	require.NoError(t, err)
 	a := &alone{t: t, e: newEngine(nil), store: s, p: &Partition{id: id, topic: "orders", store: p}}
-	a.p.tickets.open = map[uint64]ticket{}
 	a.p.view.Store(&replica.View{})
 	a.queue(nsqd.Options{})
 	a.e.host(a.p)

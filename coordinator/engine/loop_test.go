@@ -62,6 +62,26 @@ func TestRetiredMachineStands(t *testing.T) {
 	require.Empty(t, r.loop.active)
 }
 
+// TestIdlePartitionKeepsNoBuffers: its table of tickets is released with the arrays of its effects, but not before the
+// last ticket is answered.
+func TestIdlePartitionKeepsNoBuffers(t *testing.T) {
+	a := newAlone(t)
+	r, _ := gathering()
+	a.p.loop, a.p.machine = r.loop, r
+	answer := make(single, 1)
+	n := a.p.newTicket(ticket{done: answer})
+	a.p.out.Send = make([]replica.Envelope, 0, 8)
+
+	a.p.releaseBuffers()
+	require.Zero(t, a.p.out)
+	require.Len(t, a.p.tickets.open, 1)
+	a.p.complete(outcome.Completion{Ticket: n})
+	require.Len(t, answer, 1)
+	a.p.releaseBuffers()
+	require.Nil(t, a.p.tickets.open)
+	require.Equal(t, n+1, a.p.newTicket(ticket{}), "numbers continue")
+}
+
 // TestPutsOfALoopThatEnds: a later leader may commit the puts that its machines have
 // written; those that they have not got, and later ones, are not stored.
 func TestPutsOfALoopThatEnds(t *testing.T) {

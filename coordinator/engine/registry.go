@@ -84,7 +84,6 @@ type Config struct {
 // NewPartition makes a partition with the channels in its store. Add hosts it.
 func (e *Engine) NewPartition(c Config) *Partition {
 	p := &Partition{id: c.ID, topic: c.Topic, loop: e.loopOf(c.ID), store: c.Store}
-	p.tickets.open = map[uint64]ticket{}
 	p.view.Store(&replica.View{})
 	q := c.Queue
 	q.Wake, q.Fence = func(atNS int64) { e.deadlines.put(p, atNS) }, &e.fence

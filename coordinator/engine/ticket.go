@@ -30,11 +30,14 @@ type Stages struct {
 
 // tickets are the open tickets of one partition, by number. Numbers start at 1; 0 requests no answer.
 type tickets struct {
-	open map[uint64]ticket
+	open map[uint64]ticket // nil while the partition is idle
 	last uint64
 }
 
 func (p *Partition) newTicket(t ticket) uint64 {
+	if p.tickets.open == nil {
+		p.tickets.open = map[uint64]ticket{}
+	}
 	p.tickets.last++
 	p.tickets.open[p.tickets.last] = t
 	return p.tickets.last

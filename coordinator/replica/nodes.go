@@ -43,7 +43,8 @@ func (m *Machine) node(name ident.Node) *node {
 			return &m.nodes[i]
 		}
 	}
-	m.nodes = slices.Insert(m.nodes, i, node{name: name, changedMS: m.nowMS, lostMS: m.nowMS})
+	added := node{name: name, changedMS: m.nowMS, lostMS: m.nowMS}
+	m.nodes = slices.Concat(m.nodes[:i], []node{added}, m.nodes[i:]) // without room for more: each replica has this list
 	return &m.nodes[i]
 }
 
