@@ -96,9 +96,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Maintenance.TrashGrace = cmp.Or(o.Maintenance.TrashGrace, time.Hour)
 	o.Maintenance.TombstoneGrace = cmp.Or(o.Maintenance.TombstoneGrace, 5*time.Minute)
 	o.Maintenance.DeleteGrace = o.Topics.DeleteGrace
-	if o.Log == nil {
-		o.Log = logrus.StandardLogger()
-	}
+	o.Log = cmp.Or[logrus.FieldLogger](o.Log, logrus.StandardLogger())
 	if o.Node.RPCAddress == "" {
 		o.Node.RPCAddress = o.Listen.Addr().String()
 	}
@@ -114,8 +112,6 @@ func (o Options) withDefaults() (Options, error) {
 	r.GroupBytes = cmp.Or(r.GroupBytes, 1<<20)
 	r.TailBytes = cmp.Or(r.TailBytes, 16<<20)
 	r.HeldBytes = cmp.Or(r.HeldBytes, 64<<20)
-	if r.Budget == nil {
-		r.Budget = dedupe.NewBudget(dedupe.DefaultBudget)
-	}
+	r.Budget = cmp.Or(r.Budget, dedupe.NewBudget(dedupe.DefaultBudget))
 	return o, nil
 }

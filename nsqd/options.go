@@ -24,8 +24,8 @@ var (
 	ErrDeleted = errors.New("nsqd: channel is deleted")
 	// ErrNotReplicated means that a change did not reach all in-sync replicas.
 	ErrNotReplicated = errors.New("nsqd: change was not replicated")
-	// ErrAttached means that the subscriber is already attached, or was detached.
-	ErrAttached = errors.New("nsqd: subscriber is attached already")
+	// errAttached means that the subscriber is already attached, or was detached.
+	errAttached = errors.New("nsqd: subscriber is attached already")
 )
 
 // Log is the part of a partition's log that its channels read.
@@ -86,9 +86,7 @@ func (o Options) withDefaults() Options {
 	if o.Wake == nil {
 		o.Wake = func(int64) {}
 	}
-	if o.Fence == nil {
-		o.Fence = new(atomic.Int64)
-	}
+	o.Fence = cmp.Or(o.Fence, new(atomic.Int64))
 	if o.Now == nil {
 		o.Now = func() int64 { return time.Now().UnixNano() }
 	}

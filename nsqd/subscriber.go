@@ -71,7 +71,7 @@ func (s *Subscriber) revoke(seq ident.Sequence) {
 	s.wake()
 }
 
-// Attach makes s a subscriber of the channel. s may then pull. Errors: ErrNotLeader, ErrDeleted, ErrAttached.
+// Attach makes s a subscriber of the channel. s may then pull. Errors: ErrNotLeader, ErrDeleted, errAttached.
 func (c *Channel) Attach(s *Subscriber) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +81,7 @@ func (c *Channel) Attach(s *Subscriber) error {
 	case !c.serving.leads:
 		return ErrNotLeader
 	case s.channel != nil || s.err != nil:
-		return ErrAttached
+		return errAttached
 	}
 	if s.Wake == nil && s.Woken == nil {
 		s.Wake = make(chan struct{}, 1)
@@ -165,7 +165,7 @@ func (c *Channel) detach(s *Subscriber, give func(*delivery)) {
 	}
 	c.withdrawOfferLocked(s)
 	c.forgetLocked(s)
-	s.err = ErrAttached
+	s.err = errAttached
 	last := c.ephemeral && len(c.subs.all) == 0
 	c.offerLocked(now)
 	c.mu.Unlock()

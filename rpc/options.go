@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -123,8 +124,5 @@ func (o Options) withDefaults() Options {
 
 // def sets *v if it is zero.
 func def[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
+	*v = cmp.Or(*v, value)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -82,9 +83,7 @@ func (d *dataPath) check(log logrus.FieldLogger) error {
 // dataPathFault returns why a directory cannot be the data path, as far as that shows without opening it. A missing one
 // is created at the start.
 func dataPathFault(dir string) error {
-	if dir == "" {
-		dir = "."
-	}
+	dir = cmp.Or(dir, ".")
 	st, err := os.Stat(dir)
 	switch {
 	case os.IsNotExist(err):

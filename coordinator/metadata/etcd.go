@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -144,9 +145,7 @@ func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) 
 		for _, kv := range r.Kvs {
 			out = append(out, entryOf(kv))
 		}
-		if rev == 0 {
-			rev = r.Header.Revision
-		}
+		rev = cmp.Or(rev, r.Header.Revision)
 		if !r.More {
 			return out, rev, nil
 		}

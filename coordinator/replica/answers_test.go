@@ -41,7 +41,7 @@ func TestAcknowledgementBeyondTheEnd(t *testing.T) {
 			claim.Store = f.Store
 			var out Effects
 			leader.m.Step(Received{From: f, Msg: claim}, &out)
-			require.ErrorIs(t, out.Alarm, ErrAckBeyondEnd)
+			require.ErrorIs(t, out.Alarm, errAckBeyondEnd)
 			require.Empty(t, out.Done)
 		}
 	}

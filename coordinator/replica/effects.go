@@ -46,16 +46,16 @@ type CAS struct {
 
 // The alarms of Effects.Alarm, each with the details of one event. By itself, none changes the log, ISR or leadership.
 var (
-	// ErrTwoLeaders: another broker leads the epoch that this machine leads. The protocol or the metadata is broken.
-	ErrTwoLeaders = errors.New("replica: two brokers lead one epoch; the messages of the other are refused")
+	// errTwoLeaders: another broker leads the epoch that this machine leads. The protocol or the metadata is broken.
+	errTwoLeaders = errors.New("replica: two brokers lead one epoch; the messages of the other are refused")
 	// ErrOtherHistory: the leader's log conflicts with this one below the committed end. That happens after an unclean
 	// recovery. The replica keeps its bytes and stays out of the ISR until an operator removes it.
 	ErrOtherHistory = errors.New("replica: the leader has another log below the committed end; nothing was cut, compare the replicas before one of them is removed")
 	// ErrAbandoned: the log has messages of a history that an operator abandoned by an unclean recovery, and the
 	// leader's log lacks them. The replica keeps its bytes and stays out of the ISR until an operator discards it.
 	ErrAbandoned = errors.New("replica: an unclean recovery continued without messages that are here; nothing was cut: save them (nsqctl peek --node --uncommitted), then give the replica up (nsqctl recover topic --discard)")
-	// ErrBrokenChain: a batch does not carry the checksum of the previous batch. The rest of its message is dropped.
-	ErrBrokenChain = errors.New("replica: a batch does not join the one before it; it was not written")
-	// ErrAckBeyondEnd: a follower acknowledges more than the leader has. The acknowledgement does not count.
-	ErrAckBeyondEnd = errors.New("replica: acknowledgement beyond the end of the log; it does not count")
+	// errBrokenChain: a batch does not carry the checksum of the previous batch. The rest of its message is dropped.
+	errBrokenChain = errors.New("replica: a batch does not join the one before it; it was not written")
+	// errAckBeyondEnd: a follower acknowledges more than the leader has. The acknowledgement does not count.
+	errAckBeyondEnd = errors.New("replica: acknowledgement beyond the end of the log; it does not count")
 )

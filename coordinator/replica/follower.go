@@ -22,7 +22,7 @@ func (m *Machine) accept(from Peer, msg *Message) bool {
 	}
 	if m.lead != nil {
 		if e <= m.lead.epoch {
-			m.alarm(fmt.Errorf("%w: %s in epoch %d", ErrTwoLeaders, from.Node, e))
+			m.alarm(fmt.Errorf("%w: %s in epoch %d", errTwoLeaders, from.Node, e))
 			return false
 		}
 		m.stepDown()
@@ -126,7 +126,7 @@ func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 // refused.
 func (m *Machine) takeBatch(from ident.Node, msg *Message, at ident.Position, b *queue.Batch) bool {
 	if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) {
-		m.alarm(fmt.Errorf("%w: at %d, from %s", ErrBrokenChain, b.At.Offset, from))
+		m.alarm(fmt.Errorf("%w: at %d, from %s", errBrokenChain, b.At.Offset, from))
 		return false
 	}
 	if at.Offset < m.log.end.Offset {

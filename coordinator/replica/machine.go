@@ -56,9 +56,7 @@ func New(r queue.Restored, ix commitLog, reg register, o Options) *Machine {
 		channels:         channelState{version: version{r.State.Epoch, r.State.N}},
 	}
 	m.log = newLog(r, o.Epochs)
-	if m.o.RepeatMS == 0 {
-		m.o.RepeatMS = DefaultRepeatMS
-	}
+	m.o.RepeatMS = cmp.Or(m.o.RepeatMS, DefaultRepeatMS)
 	m.recent = dedupe.NewRequests(m.o.RepeatMS)
 	m.recent.Load(r.Recent)
 	m.dedupe = dedupe.NewWindow(cmp.Or(o.DedupeMS, dedupe.DefaultMS), cmp.Or(o.Identities, dedupe.DefaultIdentities), o.Budget)

@@ -82,7 +82,7 @@ func (m *Machine) handleAck(from Peer, msg *Message) {
 		return
 	}
 	if msg.Durable.Offset > m.log.end.Offset || msg.StateVersion > l.stateIssued {
-		m.alarm(ErrAckBeyondEnd)
+		m.alarm(errAckBeyondEnd)
 		return
 	}
 	f.noteAck(msg, m.log.end.Offset, l.stateIssued, m.nowMS, m.o.ISRMS)

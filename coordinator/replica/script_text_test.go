@@ -231,7 +231,7 @@ func (l *lab) sayAnswers(n *labNode, out Effects) {
 
 // alarmKind leaves the offsets out of an alarm.
 func alarmKind(alarm error) error {
-	for _, kind := range []error{ErrTwoLeaders, ErrOtherHistory, ErrBrokenChain, ErrAckBeyondEnd} {
+	for _, kind := range []error{errTwoLeaders, ErrOtherHistory, errBrokenChain, errAckBeyondEnd} {
 		if errors.Is(alarm, kind) {
 			return kind
 		}

@@ -63,3 +63,9 @@ func NoOps() map[string]string {
 	}
 	return out
 }
+
+// The errors that only tests tell apart.
+var (
+	ErrInvalid = errInvalid
+	ErrUsage   = errUsage
+)

@@ -19,12 +19,12 @@ func (l *loader) file() {
 	}
 	content, err := l.src.ReadFile(path)
 	if err != nil {
-		l.faults.add(ErrInvalid, "configuration file %s: %v", path, err)
+		l.faults.add(errInvalid, "configuration file %s: %v", path, err)
 		return
 	}
 	var values map[string]any
 	if err := toml.Unmarshal(content, &values); err != nil {
-		l.faults.add(ErrInvalid, "configuration file %s: %v", path, err)
+		l.faults.add(errInvalid, "configuration file %s: %v", path, err)
 		return
 	}
 	l.noteFile(path, values)
@@ -39,7 +39,7 @@ func (l *loader) noteFile(path string, values map[string]any) {
 				l.warn("%s: %s has no effect: %s", path, s.key, s.noop)
 				delete(values, s.key)
 			} else if ok {
-				l.faults.add(ErrInvalid, "%s: unknown key %q; it is a flag alone", path, s.key)
+				l.faults.add(errInvalid, "%s: unknown key %q; it is a flag alone", path, s.key)
 				delete(values, s.key)
 			}
 			continue
@@ -47,7 +47,7 @@ func (l *loader) noteFile(path string, values map[string]any) {
 		delete(values, s.key)
 		keys = append(keys, s.key)
 		if ok && s.envOnly {
-			l.faults.add(ErrInvalid, "%s: %s is a secret: put it into the environment ($%s), or into a separate file and its path into %s_file", path, s.key, s.env, s.key)
+			l.faults.add(errInvalid, "%s: %s is a secret: put it into the environment ($%s), or into a separate file and its path into %s_file", path, s.key, s.env, s.key)
 			continue
 		}
 		if _, stronger := l.given[s.flag]; !ok || stronger {
@@ -55,10 +55,10 @@ func (l *loader) noteFile(path string, values map[string]any) {
 		}
 		texts, err := textsOf(s, value)
 		if err != nil {
-			l.faults.add(ErrInvalid, "%s: %s: %v", path, s.key, err)
+			l.faults.add(errInvalid, "%s: %s: %v", path, s.key, err)
 			continue
 		}
-		l.note(s, origin{path + ": " + s.key, ErrInvalid, "file " + path}, texts...)
+		l.note(s, origin{path + ": " + s.key, errInvalid, "file " + path}, texts...)
 	}
 	l.unknownKeys(path, values, keys)
 }
@@ -69,7 +69,7 @@ func (l *loader) unknownKeys(path string, values map[string]any, keys []string) 
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		switch values[key].(type) {
 		case map[string]any, []map[string]any:
-			l.faults.add(ErrInvalid, "%s: unknown section [%s]: settings have no section", path, key)
+			l.faults.add(errInvalid, "%s: unknown section [%s]: settings have no section", path, key)
 			continue
 		}
 		hint := meant(key, "", keys)
@@ -78,7 +78,7 @@ func (l *loader) unknownKeys(path string, values map[string]any, keys []string) 
 				hint = "; did you mean " + s.key + "?"
 			}
 		}
-		l.faults.add(ErrInvalid, "%s: unknown key %q%s", path, key, hint)
+		l.faults.add(errInvalid, "%s: unknown key %q%s", path, key, hint)
 	}
 }
 

@@ -19,14 +19,14 @@ var (
 	ErrHelp = errors.New("config: help requested")
 	// ErrHelpAll is ErrHelp for --help-all.
 	ErrHelpAll = fmt.Errorf("%w: all settings", ErrHelp)
-	// ErrUsage means that the command line is wrong: exit with 2.
-	ErrUsage = errors.New("config: bad command line")
-	// ErrInvalid means that settings are wrong or contradict each other: exit with 1.
-	ErrInvalid = errors.New("config: bad settings")
+	// errUsage means that the command line is wrong: exit with 2.
+	errUsage = errors.New("config: bad command line")
+	// errInvalid means that settings are wrong or contradict each other: exit with 1.
+	errInvalid = errors.New("config: bad settings")
 )
 
-// Faults are all faults of the settings, one sentence each, in the order of their sources. It is ErrUsage if one of
-// them is on the command line, otherwise ErrInvalid.
+// Faults are all faults of the settings, one sentence each, in the order of their sources. It is errUsage if one of
+// them is on the command line, otherwise errInvalid.
 type Faults struct {
 	Kind  error
 	Lines []string
@@ -38,11 +38,11 @@ type Faults struct {
 // Error returns one fault per line.
 func (f *Faults) Error() string { return strings.Join(f.Lines, "\n") }
 
-// Unwrap makes errors.Is find ErrUsage or ErrInvalid.
+// Unwrap makes errors.Is find errUsage or errInvalid.
 func (f *Faults) Unwrap() error { return f.Kind }
 
 func (f *Faults) add(kind error, format string, args ...any) {
-	if f.Kind == nil || kind == ErrUsage {
+	if f.Kind == nil || kind == errUsage {
 		f.Kind = kind
 	}
 	f.Lines = append(f.Lines, redact.Text(fmt.Sprintf(format, args...)))
@@ -54,7 +54,7 @@ func ExitCode(err error) int {
 	switch {
 	case err == nil, errors.Is(err, ErrHelp):
 		return 0
-	case errors.Is(err, ErrUsage), errors.As(err, &f) && f.Understood.CheckConfig:
+	case errors.Is(err, errUsage), errors.As(err, &f) && f.Understood.CheckConfig:
 		return 2
 	}
 	return 1
@@ -138,10 +138,10 @@ func (l *loader) flags() error {
 			if name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
 				err = errors.New("there is no flag --" + name + meant(name, "--", names))
 			}
-			l.faults.add(ErrUsage, "%v", err)
+			l.faults.add(errUsage, "%v", err)
 			continue
 		case set.NArg() > 0:
-			l.faults.add(ErrUsage, "argument %q is not a flag (a switch takes its value after =, as in --snappy=false)", set.Arg(0))
+			l.faults.add(errUsage, "argument %q is not a flag (a switch takes its value after =, as in --snappy=false)", set.Arg(0))
 		}
 		return nil
 	}
@@ -173,7 +173,7 @@ func (n *noted) Set(text string) error {
 	if !n.s.isList() {
 		delete(n.l.given, n.s.flag) // the last flag of a name wins
 	}
-	n.l.note(n.s, origin{"--" + n.s.flag, ErrUsage, "flag"}, text)
+	n.l.note(n.s, origin{"--" + n.s.flag, errUsage, "flag"}, text)
 	return nil
 }
 
@@ -190,7 +190,7 @@ func (l *loader) environment() {
 			continue
 		}
 		if text, ok := l.src.Env(s.env); ok {
-			l.note(s, origin{"$" + s.env, ErrInvalid, "environment " + s.env}, text)
+			l.note(s, origin{"$" + s.env, errInvalid, "environment " + s.env}, text)
 		}
 	}
 	if l.src.Environ != nil {

@@ -65,9 +65,7 @@ func settingOf(tag reflect.StructTag, v reflect.Value) setting {
 		s.option = &option.Topics[at]
 		s.help = s.option.Help
 	}
-	if s.key == "" {
-		s.key = strings.ReplaceAll(s.flag, "-", "_")
-	}
+	s.key = cmp.Or(s.key, strings.ReplaceAll(s.flag, "-", "_"))
 	s.env = "NSQD_" + strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_"))
 	if values, ok := tag.Lookup("oneof"); ok {
 		s.oneof = strings.Split(values, ",")

@@ -27,7 +27,7 @@ func (l *loader) validate() {
 	l.validateTopicDefaults(o)
 }
 
-func (l *loader) fault(format string, args ...any) { l.faults.add(ErrInvalid, format, args...) }
+func (l *loader) fault(format string, args ...any) { l.faults.add(errInvalid, format, args...) }
 
 func (l *loader) warn(format string, args ...any) {
 	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))

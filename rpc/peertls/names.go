@@ -1,6 +1,7 @@
 package peertls
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -41,9 +42,7 @@ type Names struct {
 // NewNames returns the names of a pattern in which * represents the node name; "" is "*". The nodes may
 // reach the embedded etcd if the pattern alone does not distinguish brokers from other certificates.
 func NewNames(pattern string, nodes ...string) (*Names, error) {
-	if pattern == "" {
-		pattern = anyNode
-	}
+	pattern = cmp.Or(pattern, anyNode)
 	n := &Names{}
 	var found bool
 	if n.prefix, n.suffix, found = strings.Cut(pattern, anyNode); !found || strings.Contains(n.suffix, anyNode) {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// ErrTooFewBrokers means that there are fewer candidates than replicas.
-var ErrTooFewBrokers = errors.New("plan: fewer brokers than replicas")
+// errTooFewBrokers means that there are fewer candidates than replicas.
+var errTooFewBrokers = errors.New("plan: fewer brokers than replicas")
 
 // Broker is a candidate with its current load: numbers of replicas and of preferred leaderships.
 type Broker struct {
@@ -24,7 +24,7 @@ type Broker struct {
 type Placement struct{ Partitions, Replicas int }
 
 // Place chooses the brokers of each partition's replicas, preferred leader first; its caller chooses the candidates. The error
-// wraps ErrTooFewBrokers.
+// wraps errTooFewBrokers.
 //
 //  1. The same input gives the same answer, in any order of its lists.
 //  2. No broker has two replicas of one partition.
@@ -32,7 +32,7 @@ type Placement struct{ Partitions, Replicas int }
 //  4. The preferred leaderships are distributed evenly.
 func Place(brokers []Broker, t Placement) ([][]ident.Node, error) {
 	if len(brokers) < t.Replicas {
-		return nil, fmt.Errorf("%w: %d of %d", ErrTooFewBrokers, len(brokers), t.Replicas)
+		return nil, fmt.Errorf("%w: %d of %d", errTooFewBrokers, len(brokers), t.Replicas)
 	}
 	load := slices.Clone(brokers)
 	out := make([][]ident.Node, t.Partitions)

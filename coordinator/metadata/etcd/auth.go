@@ -12,17 +12,17 @@ import (
 // root is the user and the role that etcd requires before it enables authentication.
 const root = "root"
 
-// ErrLogin means that the data directory requires a user or password different from the given one.
-var ErrLogin = errors.New("etcd: this directory already requires logins, with another user or password; " +
+// errLogin means that the data directory requires a user or password different from the given one.
+var errLogin = errors.New("etcd: this directory already requires logins, with another user or password; " +
 	"change it with etcdctl, or take an empty directory")
 
 // RequireLogin makes the cluster refuse every client that does not log in as this user, who has all permissions. If the
-// cluster already requires logins, as after a restart, it must accept this user (ErrLogin). It is for a member that
+// cluster already requires logins, as after a restart, it must accept this user (errLogin). It is for a member that
 // brokers use as an external etcd; TLS protects the embedded one.
 func (s *Server) RequireLogin(ctx context.Context, user, password string) error {
 	if known := s.etcd.Server.AuthStore(); known.IsAuthEnabled() {
 		if _, err := known.CheckPassword(user, password); err != nil {
-			return fmt.Errorf("%w: user %q: %w", ErrLogin, user, err)
+			return fmt.Errorf("%w: user %q: %w", errLogin, user, err)
 		}
 		return nil
 	}

@@ -46,8 +46,8 @@ const privateDir = 0o700
 // ErrStopped means that the member ended before it was ready.
 var ErrStopped = errors.New("etcd: stopped")
 
-// ErrRemoved means that the cluster has removed this member.
-var ErrRemoved = errors.New("etcd: this member was taken out of its cluster (the broker was decommissioned, or came back " +
+// errRemoved means that the cluster has removed this member.
+var errRemoved = errors.New("etcd: this member was taken out of its cluster (the broker was decommissioned, or came back " +
 	"with another disk); if it is to join again, start it with an empty data path")
 
 // ErrDamaged means that the member cannot read its own files.
@@ -221,7 +221,7 @@ func (s *Server) Ready() <-chan struct{} { return s.etcd.Server.ReadyNotify() }
 func (s *Server) Err() <-chan error { return s.failed }
 
 // Wait waits until the member is ready and accepts writes; Options.Waiting receives the reasons. It returns ErrStopped or
-// ErrRemoved if the member ends before.
+// errRemoved if the member ends before.
 func (s *Server) Wait(ctx context.Context) error {
 	var jobs sync.WaitGroup
 	defer jobs.Wait()

@@ -54,3 +54,12 @@ func (s *Server) FreeSpace(ctx context.Context) error { return s.freeSpace(ctx) 
 
 // MemberID is this member's id.
 func (s *Server) MemberID() uint64 { return s.memberID() }
+
+// The errors that only tests tell apart.
+var (
+	ErrDiskFull = errDiskFull
+	ErrFiles    = errFiles
+	ErrLogin    = errLogin
+	ErrRefused  = errRefused
+	ErrRemoved  = errRemoved
+)

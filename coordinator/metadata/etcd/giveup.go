@@ -17,11 +17,11 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// ErrDiskFull means that the member cannot write because the disk is full.
-var ErrDiskFull = errors.New("the disk is full; make room, then start again (nothing is damaged)")
+// errDiskFull means that the member cannot write because the disk is full.
+var errDiskFull = errors.New("the disk is full; make room, then start again (nothing is damaged)")
 
-// ErrFiles means that the operating system refuses the member access to its files.
-var ErrFiles = errors.New("the operating system refuses access to its files")
+// errFiles means that the operating system refuses the member access to its files.
+var errFiles = errors.New("the operating system refuses access to its files")
 
 // giveUp handles the end of etcd after a fatal error: etcd logs the error, and expects its logger to end the process or the
 // goroutine. During a call of guard the goroutine ends, and guard returns the cause. Later the process ends: a member whose
@@ -110,7 +110,7 @@ func explainEnd(cause error) error {
 	switch {
 	case verdict != nil:
 	case errors.As(cause, &errno) && errno != syscall.ENOENT:
-		verdict = ErrFiles
+		verdict = errFiles
 	default:
 		verdict = ErrDamaged
 	}
@@ -125,17 +125,17 @@ func judge(err error) error {
 	return err
 }
 
-// verdictOn returns ErrDiskFull, ErrDamaged or ErrFiles; nil for other errors.
+// verdictOn returns errDiskFull, ErrDamaged or errFiles; nil for other errors.
 func verdictOn(err error) error {
 	var path *os.PathError
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return ErrDiskFull
+		return errDiskFull
 	case damaged(err):
 		return ErrDamaged
 	case errors.As(err, &path) && errors.As(err, &errno) && errno != syscall.ENOENT:
-		return ErrFiles
+		return errFiles
 	}
 	return nil
 }

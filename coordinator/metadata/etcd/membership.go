@@ -67,7 +67,7 @@ func (s *Server) whyStopped(ctx context.Context) error {
 			continue
 		}
 		if !slices.ContainsFunc(others, func(m member) bool { return m.ID == s.memberID() }) {
-			return ErrRemoved
+			return errRemoved
 		}
 		break
 	}

@@ -25,8 +25,8 @@ const (
 	joinTimeout  = 20 * time.Second       // timeout of one attempt to join; then the other members are queried again
 )
 
-// ErrRefused means that the member must not start; the text says what an operator has to repair.
-var ErrRefused = errors.New("etcd: this member does not start")
+// errRefused means that the member must not start; the text says what an operator has to repair.
+var errRefused = errors.New("etcd: this member does not start")
 
 // starter starts one member. The peer port answers with its report until the member stops.
 type starter struct {
@@ -106,7 +106,7 @@ func (s *starter) open(ctx context.Context, peers *front) (*Server, error) {
 		}
 		switch d.Action {
 		case lifecycle.Refuse:
-			return nil, fmt.Errorf("%w: %s", ErrRefused, d.Why)
+			return nil, fmt.Errorf("%w: %s", errRefused, d.Why)
 		case lifecycle.Start:
 			return s.start(ctx, peers, d.Foundation)
 		case lifecycle.Found:
@@ -119,7 +119,7 @@ func (s *starter) open(ctx context.Context, peers *front) (*Server, error) {
 			if err == nil {
 				return s.start(ctx, peers, nil)
 			}
-			if errors.Is(err, ErrOptions) || errors.Is(err, ErrRefused) || ctx.Err() != nil {
+			if errors.Is(err, ErrOptions) || errors.Is(err, errRefused) || ctx.Err() != nil {
 				return nil, err
 			}
 			d.Why = fmt.Sprintf("cannot join the running cluster yet: %v", err)

@@ -69,9 +69,7 @@ func (o *Options) setDefaults() {
 	o.answerTimeout, o.promptAnswer = cmp.Or(o.answerTimeout, askTimeout), cmp.Or(o.promptAnswer, promptAnswer)
 	o.Connections = cmp.Or(o.Connections, peertls.Limits{Admitted: defaultConnections, Waiting: defaultConnections})
 	o.ClusterToken = cmp.Or(o.ClusterToken, "lockstep")
-	if o.Log == nil {
-		o.Log = logrus.StandardLogger()
-	}
+	o.Log = cmp.Or[logrus.FieldLogger](o.Log, logrus.StandardLogger())
 }
 
 // endpoint is one port: its listening address and its advertised one.

@@ -145,10 +145,10 @@ const (
 	slowMetadata = time.Second
 )
 
-// ErrNameTaken means that a running broker already uses this broker's name.
-var ErrNameTaken = errors.New("session: another broker of this name runs")
+// errNameTaken means that a running broker already uses this broker's name.
+var errNameTaken = errors.New("session: another broker of this name runs")
 
-// AwaitName waits until no running broker uses this broker's name, and returns ErrNameTaken if such a broker renews its
+// AwaitName waits until no running broker uses this broker's name, and returns errNameTaken if such a broker renews its
 // lease. The registration of an earlier run on this data path does not count.
 func (s *Session) AwaitName(ctx context.Context) error {
 	most := 2*time.Duration(s.ttl)*time.Second + nameGrace // twice the TTL, because a new leader of the metadata restarts the lease
@@ -167,14 +167,14 @@ func (s *Session) AwaitName(ctx context.Context) error {
 		case other == nil:
 			return nil
 		case time.Since(since) > most:
-			return fmt.Errorf("%w: %s at %s; this process needs a --node-name of its own", ErrNameTaken, s.node.Name, other.RPCAddress)
+			return fmt.Errorf("%w: %s at %s; this process needs a --node-name of its own", errNameTaken, s.node.Name, other.RPCAddress)
 		case !said:
 			s.o.Log.WithField("address", other.RPCAddress).Warnf("%s is registered by another process: waiting for the end of its registration", s.node.Name)
 		}
 		select {
 		case <-time.After(registerRetry):
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ErrNameTaken, ctx.Err())
+			return fmt.Errorf("%w: %w", errNameTaken, ctx.Err())
 		}
 	}
 }

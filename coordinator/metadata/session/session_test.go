@@ -192,7 +192,7 @@ func TestNameOfALivingBrokerIsTaken(t *testing.T) {
 		living.node.RPCAddress, second.node.RPCAddress = "a:1", "b:1"
 		require.NoError(t, living.Announce(ctx))
 		require.NoError(t, living.register(ctx))
-		require.ErrorIs(t, second.AwaitName(ctx), ErrNameTaken)
+		require.ErrorIs(t, second.AwaitName(ctx), errNameTaken)
 		known, _, err := living.known(ctx)
 		require.NoError(t, err)
 		require.Equal(t, living.boot(), known.Boot)
@@ -201,7 +201,7 @@ func TestNameOfALivingBrokerIsTaken(t *testing.T) {
 		copied := newSession(t, store.Session())
 		copied.onPath(t, living, living.boot())
 		require.NoError(t, copied.o.File.Update(func(r *nodefile.Record) { r.Doubted = true }))
-		require.ErrorIs(t, copied.AwaitName(ctx), ErrNameTaken, "on a copy of its data path")
+		require.ErrorIs(t, copied.AwaitName(ctx), errNameTaken, "on a copy of its data path")
 
 		waited := make(chan error, 1)
 		go func() { waited <- second.AwaitName(ctx) }()

@@ -11,7 +11,7 @@ type kind uint8
 
 // The kinds of identities; see the package comment.
 const (
-	Anonymous kind = iota
+	anonymous kind = iota
 	Named
 	Peer
 )
@@ -163,7 +163,7 @@ func (p *Policy) Quota(id Identity) Quota {
 }
 
 func (i Identity) user() string {
-	if i.Kind == Anonymous {
+	if i.Kind == anonymous {
 		return AnonymousUser
 	}
 	return i.Name

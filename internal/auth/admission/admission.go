@@ -33,8 +33,8 @@ import (
 )
 
 const (
-	// MaxTime bounds an invitation: a forgotten invitation must expire.
-	MaxTime = 7 * 24 * time.Hour
+	// maxTime bounds an invitation: a forgotten invitation must expire.
+	maxTime = 7 * 24 * time.Hour
 	// maxInvited bounds the invitations of a cluster, so that a transaction can remove all of them.
 	maxInvited = 100
 	// maxName is the length of a DNS name.
@@ -44,8 +44,8 @@ const (
 var (
 	// ErrInvalid means that a request is invalid; the text says why.
 	ErrInvalid = errors.New("admission: invalid")
-	// ErrNotReady means that the metadata has not answered yet.
-	ErrNotReady = errors.New("admission: the metadata has not answered yet")
+	// errNotReady means that the metadata has not answered yet.
+	errNotReady = errors.New("admission: the metadata has not answered yet")
 	// ErrUnknown means that the metadata did not answer in time: the change may have been made, or may still be made.
 	ErrUnknown = errors.New("admission: the metadata did not answer in time: the change may have been made, and is safe to repeat")
 )
@@ -135,8 +135,8 @@ func (r *Registry) Invite(ctx context.Context, node string, length time.Duration
 	switch {
 	case r.o.NotNeeded != "":
 		return until, fmt.Errorf("%w: %s", ErrInvalid, r.o.NotNeeded)
-	case length <= 0 || length > MaxTime:
-		return until, fmt.Errorf("%w: an invitation must last for more than 0 and at most %v, not %v", ErrInvalid, MaxTime, length)
+	case length <= 0 || length > maxTime:
+		return until, fmt.Errorf("%w: an invitation must last for more than 0 and at most %v, not %v", ErrInvalid, maxTime, length)
 	}
 	store, expired, others, err := r.others(node)
 	if err != nil {
@@ -166,7 +166,7 @@ func (r *Registry) others(node string) (store metadata.Store, expired []string, 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.store == nil {
-		return nil, nil, 0, ErrNotReady
+		return nil, nil, 0, errNotReady
 	}
 	for name, until := range r.mu.until {
 		switch {

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -120,18 +121,18 @@ func (a *answers) keep(r authd.Request) *answer {
 			clear(a.of)
 		}
 		// A login that finds the answer before its state is set treats it as denied.
-		known = &answer{denied: ErrBadLogin}
+		known = &answer{denied: errBadLogin}
 		a.of[sum] = known
 	}
 	return known
 }
 
-// query asks the auth service. Errors wrap ErrBadLogin or ErrNoAuthorizations, which are denials, or ErrAuthService.
+// query asks the auth service. Errors wrap errBadLogin or ErrNoAuthorizations, which are denials, or ErrAuthService.
 func (a *answers) query(ctx context.Context, r authd.Request) (*authd.State, error) {
 	state, err := a.external.Query(ctx, r)
 	switch {
 	case errors.Is(err, authd.ErrDenied):
-		err = fmt.Errorf("%w: %w", ErrBadLogin, err)
+		err = fmt.Errorf("%w: %w", errBadLogin, err)
 	case err != nil:
 		err = fmt.Errorf("%w: %w", ErrAuthService, err)
 	case len(state.Authorizations) == 0:
@@ -141,7 +142,7 @@ func (a *answers) query(ctx context.Context, r authd.Request) (*authd.State, err
 }
 
 func denial(err error) bool {
-	return errors.Is(err, ErrBadLogin) || errors.Is(err, ErrNoAuthorizations)
+	return errors.Is(err, errBadLogin) || errors.Is(err, ErrNoAuthorizations)
 }
 
 // note records the state of the auth service after a query, and logs changes. A query that its client abandoned says nothing about it.
@@ -190,7 +191,7 @@ func (a *answers) inTrouble(now time.Time) bool {
 }
 
 // current is the current answer about a client: the last answer while it is valid, otherwise the answer to a new query.
-// If there is no usable new answer, the last one stays valid for AnswerHolds. Errors wrap ErrBadLogin,
+// If there is no usable new answer, the last one stays valid for AnswerHolds. Errors wrap errBadLogin,
 // ErrNoAuthorizations, ErrUnanswered and ErrAuthService together, or are that of ctx.
 func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*authd.State, error) {
 	for {
@@ -204,9 +205,7 @@ func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*au
 			return state, nil
 		case now.Before(of.next):
 			of.mu.Unlock()
-			if denied == nil {
-				denied = errUnanswered
-			}
+			denied = cmp.Or(denied, errUnanswered)
 			return nil, denied
 		case asking != nil:
 			of.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// CookieLifetime is how long a sign-in of a browser holds.
-	CookieLifetime = 12 * time.Hour
+	// cookieLifetime is how long a sign-in of a browser holds.
+	cookieLifetime = 12 * time.Hour
 	// maxCookies bounds the sign-ins of all users, maxUserCookies the sign-ins of one user.
 	maxCookies     = 4096
 	maxUserCookies = 32
@@ -80,7 +80,7 @@ func (g *Guard) SignIn(ctx context.Context, c Credentials) (s *Session, cookie s
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	cookie = base64.RawURLEncoding.EncodeToString(secret)
-	expires = time.Now().Add(CookieLifetime)
+	expires = time.Now().Add(cookieLifetime)
 	g.cookies.keep(sha256.Sum256([]byte(cookie)), &signedIn{s, expires, make(chan struct{})})
 	return s, cookie, expires, nil
 }

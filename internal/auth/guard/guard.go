@@ -21,8 +21,8 @@ import (
 var (
 	// ErrLogin means that the right requires credentials, and the client gave none.
 	ErrLogin = errors.New("guard: credentials are required")
-	// ErrBadLogin means that no user has these credentials, and that the auth service denies them.
-	ErrBadLogin = errors.New("guard: no user has these credentials")
+	// errBadLogin means that no user has these credentials, and that the auth service denies them.
+	errBadLogin = errors.New("guard: no user has these credentials")
 	// ErrDenied means that the identity does not have the right.
 	ErrDenied = errors.New("guard: the right is not granted")
 	// ErrTooManyFailures means that too many logins of this address wait for the auth service; it was not queried.
@@ -174,7 +174,7 @@ func (g *Guard) Begin(c Credentials) *Session {
 func (s *Session) Early() bool { return s.early }
 
 // Login returns the session of a client that has sent a secret. A user's token is verified at once. Any other secret may wait for
-// a query to the auth service. Errors wrap ErrBadLogin, ErrTooManyFailures, ErrAuthService, ErrDisabled or ErrNoAuthorizations,
+// a query to the auth service. Errors wrap errBadLogin, ErrTooManyFailures, ErrAuthService, ErrDisabled or ErrNoAuthorizations,
 // or are that of Ready or of ctx.
 func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	p, err := g.policy()
@@ -185,7 +185,7 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 		return nil, ErrDisabled
 	}
 	if len(c.Secret) > maxSecret {
-		return nil, ErrBadLogin
+		return nil, errBadLogin
 	}
 	s := &Session{guard: g, creds: c}
 	if p != nil {
@@ -199,7 +199,7 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 		}
 	}
 	if g.o.External == nil {
-		return nil, ErrBadLogin
+		return nil, errBadLogin
 	}
 	if err := s.introduce(ctx); err != nil {
 		return nil, err

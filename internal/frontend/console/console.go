@@ -133,9 +133,7 @@ func (c *cache[T]) forget() {
 
 // New makes a console with the samples of the file, if there is one.
 func New(o Options) *Console {
-	if o.Step == 0 {
-		o.Step = DefaultStep
-	}
+	o.Step = cmp.Or(o.Step, DefaultStep)
 	c := &Console{o: o, self: o.Cluster.Members().Self}
 	c.kept = newSampled()
 	c.alarms.of = map[string]*standing{}

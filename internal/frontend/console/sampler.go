@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -111,9 +112,7 @@ func (c *Console) sample(now time.Time) {
 	defer c.mu.Unlock()
 	k := &c.kept
 	slot := now.UnixNano() / int64(c.o.Step)
-	if k.firstRun == 0 {
-		k.firstRun = slot
-	}
+	k.firstRun = cmp.Or(k.firstRun, slot)
 	k.clearUpTo(slot)
 	elapsed := 0.0
 	if !k.at.IsZero() {

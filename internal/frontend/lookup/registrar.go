@@ -62,22 +62,22 @@ func New(o Options, addresses []string) *Registrar {
 	return r
 }
 
-// MaxAddresses bounds the daemons: each has a connection and a goroutine.
-const MaxAddresses = 32
+// maxAddresses bounds the daemons: each has a connection and a goroutine.
+const maxAddresses = 32
 
-// ErrInvalid means that there are too many daemon addresses, or that one of them is not an address.
-var ErrInvalid = errors.New("lookup: invalid addresses of nsqlookupds")
+// errInvalid means that there are too many daemon addresses, or that one of them is not an address.
+var errInvalid = errors.New("lookup: invalid addresses of nsqlookupds")
 
-// Validate checks addresses before SetAddresses: at most MaxAddresses, each host:port.
+// Validate checks addresses before SetAddresses: at most maxAddresses, each host:port.
 func Validate(addresses []string) error {
-	if len(addresses) > MaxAddresses {
-		return fmt.Errorf("%w: %d, at most %d", ErrInvalid, len(addresses), MaxAddresses)
+	if len(addresses) > maxAddresses {
+		return fmt.Errorf("%w: %d, at most %d", errInvalid, len(addresses), maxAddresses)
 	}
 	for _, a := range addresses {
 		host, port, err := net.SplitHostPort(a)
 		number, notNumber := strconv.Atoi(port)
 		if err != nil || notNumber != nil || !validEndpoint(host, number) {
-			return fmt.Errorf("%w: %q is not host:port", ErrInvalid, a)
+			return fmt.Errorf("%w: %q is not host:port", errInvalid, a)
 		}
 	}
 	return nil

@@ -238,10 +238,10 @@ func TestChannels(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	require.NoError(t, Validate(nil))
 	require.NoError(t, Validate([]string{"lookup-1.example:4160", "10.0.0.1:4160", "[2001:db8::1]:4160", "a_b:1"}))
-	require.NoError(t, Validate(slices.Repeat([]string{"a:1"}, MaxAddresses)))
-	require.ErrorIs(t, Validate(slices.Repeat([]string{"a:1"}, MaxAddresses+1)), ErrInvalid)
+	require.NoError(t, Validate(slices.Repeat([]string{"a:1"}, maxAddresses)))
+	require.ErrorIs(t, Validate(slices.Repeat([]string{"a:1"}, maxAddresses+1)), errInvalid)
 	for _, bad := range []string{"", "a", "a:", "a:0", "a:65536", "a:http", ":4160", "http://a:4160", "a/b:1", "u@a:1", "a?b:1", "a b:1", "a\n:1", strings.Repeat("a", 254) + ":1"} {
-		require.ErrorIs(t, Validate([]string{bad}), ErrInvalid, bad)
+		require.ErrorIs(t, Validate([]string{bad}), errInvalid, bad)
 	}
 }
 

@@ -137,12 +137,12 @@ type Recorder struct {
 	wait          *waits
 }
 
-// DefaultMaxPartitions is the number of partitions that have their own series, unless LimitPartitions changes it.
-const DefaultMaxPartitions = 1000
+// defaultMaxPartitions is the number of partitions that have their own series, unless LimitPartitions changes it.
+const defaultMaxPartitions = 1000
 
 // New returns a Recorder with its own registry. At most maxSeries topics and channels appear by name.
 func New(maxSeries int) *Recorder {
-	r := &Recorder{registry: prometheus.NewRegistry(), queues: queues{limit: maxSeries}, maxPartitions: DefaultMaxPartitions}
+	r := &Recorder{registry: prometheus.NewRegistry(), queues: queues{limit: maxSeries}, maxPartitions: defaultMaxPartitions}
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, m := range countSeries {
 		r.count = append(r.count, children(m.labels, r.counters(m.name).WithLabelValues)...)
@@ -182,14 +182,14 @@ func (r *Recorder) LimitPartitions(n int) {
 }
 
 func (r *Recorder) histograms(name string, buckets []float64) *prometheus.HistogramVec {
-	d := define(name, KindHistogram)
+	d := define(name, kindHistogram)
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.FullName(), Help: d.Help, Buckets: buckets}, d.Labels)
 	r.registry.MustRegister(h)
 	return h
 }
 
 func (r *Recorder) counters(name string) *prometheus.CounterVec {
-	d := define(name, KindCounter)
+	d := define(name, kindCounter)
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.FullName(), Help: d.Help}, d.Labels)
 	r.registry.MustRegister(c)
 	return c
@@ -248,12 +248,12 @@ const (
 
 // Gauge adds a value that is read at each scrape, such as the length of a bounded queue; f must not block. A later Gauge of the
 // same name replaces it, because its owner was restarted.
-func (r *Recorder) Gauge(name string, f func() float64) { r.value(define(name, KindGauge), f) }
+func (r *Recorder) Gauge(name string, f func() float64) { r.value(define(name, kindGauge), f) }
 
 // Counter is Gauge for a count that never decreases.
-func (r *Recorder) Counter(name string, f func() float64) { r.value(define(name, KindCounter), f) }
+func (r *Recorder) Counter(name string, f func() float64) { r.value(define(name, kindCounter), f) }
 
-func (r *Recorder) value(d Definition, f func() float64) {
+func (r *Recorder) value(d definition, f func() float64) {
 	r.Source([]string{d.Name}, func(emit Emit) { emit(d.Name, f()) })
 }
 

@@ -59,12 +59,12 @@ func TestPanels(t *testing.T) {
 }
 
 // query shows a metric of the brokers that are chosen in the dashboard.
-func (d Definition) query() string {
+func (d definition) query() string {
 	const chosen = `{cluster=~"$cluster", instance=~"$instance"}`
 	switch d.Kind {
-	case KindCounter:
+	case kindCounter:
 		return fmt.Sprintf("rate(%s%s[$__rate_interval])", d.FullName(), chosen)
-	case KindHistogram:
+	case kindHistogram:
 		return fmt.Sprintf("histogram_quantile(0.99, sum by (instance, le) (rate(%s_bucket%s[$__rate_interval])))", d.FullName(), chosen)
 	}
 	return d.FullName() + chosen

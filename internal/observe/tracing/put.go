@@ -120,7 +120,7 @@ func (t *Tracer) HTTP(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if parent := r.Header.Get(HeaderParent); parent != "" && (r.URL.Path == "/pub" || r.URL.Path == "/mpub") && parsed(parent).IsValid() {
+		if parent := r.Header.Get(headerParent); parent != "" && (r.URL.Path == "/pub" || r.URL.Path == "/mpub") && parsed(parent).IsValid() {
 			withParent(r, parent)
 		}
 		next.ServeHTTP(w, r)
@@ -136,10 +136,10 @@ func withParent(r *http.Request, parent string) {
 	if len(given) > 1 || len(given) == 1 && json.Unmarshal([]byte(given[0]), &fields) != nil || fields == nil {
 		return // the endpoint will refuse the malformed header
 	}
-	if _, has := fields[HeaderParent]; has {
+	if _, has := fields[headerParent]; has {
 		return
 	}
-	fields[HeaderParent] = parent
+	fields[headerParent] = parent
 	const others = 64 // room for the header that ?ttl= adds
 	if b, err := json.Marshal(fields); err == nil && len(b)+others <= queue.MaxMessageHeader {
 		r.Header.Set(messageHeaders, string(b))

@@ -58,8 +58,8 @@ const (
 // The limits of an export, as variables for the tests.
 var exportTimeout, closeTimeout = defaultExportTimeout, defaultCloseTimeout
 
-// HeaderParent is the header of a message, and of an HTTP request, with its position in a trace.
-const HeaderParent = queue.HeaderParent
+// headerParent is the header of a message, and of an HTTP request, with its position in a trace.
+const headerParent = queue.HeaderParent
 
 // Options of a tracer.
 type Options struct {
@@ -187,7 +187,7 @@ func (t *Tracer) origin(header []byte) *origin {
 // parentOf reads the traceparent of a message's header, or returns the zero value if there is none.
 func parentOf(header []byte) trace.SpanContext {
 	const spaces = " \t\r\n"
-	_, rest, ok := bytes.Cut(header, []byte(`"`+HeaderParent+`"`)) // inside a JSON string its quotes would be escaped
+	_, rest, ok := bytes.Cut(header, []byte(`"`+headerParent+`"`)) // inside a JSON string its quotes would be escaped
 	if !ok {
 		return trace.SpanContext{}
 	}
@@ -201,7 +201,7 @@ func parentOf(header []byte) trace.SpanContext {
 }
 
 func parsed(parent string) trace.SpanContext {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{HeaderParent: parent})
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{headerParent: parent})
 	return trace.SpanContextFromContext(ctx)
 }
 

@@ -250,12 +250,12 @@ func noEnd(err error) error {
 }
 
 var (
-	// ErrInUse means that a process has locked the data path.
-	ErrInUse = errors.New("a running nsqd uses it: stop that nsqd first")
-	// ErrFork means that the fork youzan/nsq has written the data path.
-	ErrFork = errors.New("it is a data path of the fork youzan/nsq, which has a different format: let that nsqd run, and move its messages with a consumer")
-	// ErrNoData means that the directory has no nsqd.dat.
-	ErrNoData = errors.New("no nsqd.dat: it is not the data path of a stock nsqd 1.x")
+	// errInUse means that a process has locked the data path.
+	errInUse = errors.New("a running nsqd uses it: stop that nsqd first")
+	// errFork means that the fork youzan/nsq has written the data path.
+	errFork = errors.New("it is a data path of the fork youzan/nsq, which has a different format: let that nsqd run, and move its messages with a consumer")
+	// errNoData means that the directory has no nsqd.dat.
+	errNoData = errors.New("no nsqd.dat: it is not the data path of a stock nsqd 1.x")
 )
 
 // Path is the locked data path of a stopped nsqd.
@@ -283,7 +283,7 @@ type listed struct {
 }
 
 // Open locks a data path as a stock nsqd does, and reads its topics, channels and the positions
-// of their queues. Errors: ErrInUse, ErrFork, ErrNoData, errors of files.
+// of their queues. Errors: errInUse, errFork, errNoData, errors of files.
 func Open(dir string) (*Path, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -302,14 +302,14 @@ func (p *Path) Close() error { return p.lock.Close() }
 
 func (p *Path) read() error {
 	if fork(p.Dir) {
-		return ErrFork
+		return errFork
 	}
 	name := filepath.Join(p.Dir, "nsqd.dat")
 	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		return ErrNoData
+		return errNoData
 	}
 	if err := unix.Flock(int(p.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		return ErrInUse
+		return errInUse
 	} else if err != nil {
 		return fmt.Errorf("lock the directory: %w", err)
 	}

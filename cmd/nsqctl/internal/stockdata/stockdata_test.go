@@ -276,19 +276,19 @@ func TestRefuses(t *testing.T) {
 	_, err := Open(filepath.Join(dir, "nothing"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = Open(dir)
-	require.ErrorIs(t, err, ErrNoData)
+	require.ErrorIs(t, err, errNoData)
 
 	describe(t, dir, `{"topics":[]}`)
 	running, err := os.Open(dir) // as nsqd locks it
 	require.NoError(t, err)
 	require.NoError(t, unix.Flock(int(running.Fd()), unix.LOCK_EX|unix.LOCK_NB))
 	_, err = Open(dir)
-	require.ErrorIs(t, err, ErrInUse)
+	require.ErrorIs(t, err, errInUse)
 	require.NoError(t, running.Close())
 	p, err := Open(dir)
 	require.NoError(t, err)
 	_, err = Open(dir)
-	require.ErrorIs(t, err, ErrInUse)
+	require.ErrorIs(t, err, errInUse)
 	require.NoError(t, p.Close())
 
 	describe(t, dir, `{"topics":`)
@@ -299,10 +299,10 @@ func TestRefuses(t *testing.T) {
 		fork := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(fork, "nsqd.1.dat"), []byte(text), 0o600))
 		_, err = Open(fork)
-		require.ErrorIs(t, err, ErrFork)
+		require.ErrorIs(t, err, errFork)
 	}
 	old := t.TempDir() // a stock nsqd before 1.0
 	require.NoError(t, os.WriteFile(filepath.Join(old, "nsqd.1.dat"), []byte(`{"topics":[{"name":"orders","channels":[]}]}`), 0o600))
 	_, err = Open(old)
-	require.ErrorIs(t, err, ErrNoData)
+	require.ErrorIs(t, err, errNoData)
 }

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,9 +123,7 @@ func (o *streaming) run(cmd *cobra.Command, name string) error {
 	if err := o.each(cmd.Context(), nil); err != nil {
 		return fmt.Errorf("%s: %w; nothing is published", name, err)
 	}
-	if o.topic == "" {
-		o.topic = o.info.Topic
-	}
+	o.topic = cmp.Or(o.topic, o.info.Topic)
 	o.report = importedReport{Topic: o.topic, Cluster: o.info.Cluster, DryRun: o.dry, Stream: o.end, Channels: []importedChannel{}}
 	if !o.dry {
 		if err := o.publish(cmd.Context()); err != nil {

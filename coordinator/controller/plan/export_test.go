@@ -1,0 +1,4 @@
+package plan
+
+// ErrTooFewBrokers is for tests.
+var ErrTooFewBrokers = errTooFewBrokers

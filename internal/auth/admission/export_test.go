@@ -1,0 +1,7 @@
+package admission
+
+// MaxTime is for tests.
+const MaxTime = maxTime
+
+// ErrNotReady is for tests.
+var ErrNotReady = errNotReady

@@ -1,0 +1,7 @@
+package guard
+
+// CookieLifetime is for tests.
+const CookieLifetime = cookieLifetime
+
+// ErrBadLogin is for tests.
+var ErrBadLogin = errBadLogin

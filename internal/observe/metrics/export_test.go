@@ -1,0 +1,8 @@
+package metrics
+
+// The limit and the kinds that tests compare with.
+const (
+	DefaultMaxPartitions = defaultMaxPartitions
+	KindCounter          = kindCounter
+	KindHistogram        = kindHistogram
+)
