@@ -19,6 +19,7 @@ type shape struct {
 	journalBytes      int64
 	syncTogether      int // every other seed's checkpoints sync the whole disk
 	durability        metadata.Durability
+	users             bool          // the brokers enforce rights
 	deletes           bool          // a topic is deleted at the end
 	deleteGrace       time.Duration // how long it can be undeleted
 	producers         int
@@ -61,6 +62,12 @@ func (w *World) draw() shape {
 		if t.dead != nil {
 			w.dead = append(w.dead, t.dead)
 		}
+	}
+	if w.rng("rights").IntN(4) == 0 {
+		s.users = true
+		t := &topic{name: guarded, create: fmt.Sprintf("&replication_factor=%d&min_in_sync=%d", s.replicas, s.replicas/2+1), channels: []channel{{name: "c0"}}, consumers: 1}
+		t.h = &judge.History{Topic: t.name, Channels: []judge.Channel{{Name: "c0"}}}
+		w.topics = append(w.topics, t)
 	}
 	return s
 }
@@ -157,7 +164,7 @@ func (w *World) plan() (all []fault) {
 		return []fault{{at: time.Duration(1+r.IntN(4)) * time.Second, kind: "one full", on: r.IntN(w.shape.brokers), for_: 15 * time.Second, n: r.IntN(2)}}
 	}
 	n := r.IntN(20)
-	if slices.ContainsFunc(w.topics, func(t *topic) bool { return t.dedupe != "" }) && r.IntN(4) == 0 {
+	if slices.ContainsFunc(w.topics, func(t *topic) bool { return t.dedupe != "" }) && r.IntN(4) == 0 && !w.shape.users {
 		return w.longPlan(r)
 	}
 	storm := r.IntN(3) == 0 // faults come together: leaders die while others lag behind

@@ -218,6 +218,7 @@ func (w *World) live(plan []fault, leaveOut map[int]bool) error {
 	}
 	var clients sync.WaitGroup
 	w.startClients(&clients)
+	w.startUsers(func(run func()) { clients.Go(run) })
 	w.suffer(plan, leaveOut)
 	w.lock(func() { w.phase = 1 })
 	w.note("peace: everything is healed, producers end")
