@@ -275,11 +275,15 @@ func (w *World) cause(f fault) {
 	m, other := w.machines[f.on], w.machines[f.other]
 	p := m.process()
 	switch f.kind {
-	case "kill", "restart", "stop", "power":
+	case "kill", "restart", "stop", "power": // see mayLosePower
 		if p == nil {
 			return
 		}
-		switch f.kind {
+		kind := f.kind
+		if kind == "power" && !w.mayLosePower() {
+			kind = "kill"
+		}
+		switch kind {
 		case "kill":
 			p.kill()
 		case "power":
@@ -358,6 +362,24 @@ func (w *World) cause(f fault) {
 	default:
 		w.operateOn(f, m, other)
 	}
+}
+
+// safeAgain is how long after its process has come back a machine has surely fetched what it lost in a power cut.
+const safeAgain = 10 * time.Second
+
+// mayLosePower reports whether a machine may lose power now. Where OK means that every replica has a message in memory, two machines that
+// lose power, or one while the others are away, lose what was acknowledged: nothing promises otherwise.
+func (w *World) mayLosePower() (yes bool) {
+	if w.shape.durability == metadata.DurabilitySync {
+		return true
+	}
+	w.lock(func() {
+		yes = w.now() >= w.powerAgain && !slices.ContainsFunc(w.machines, func(m *machine) bool { return m.p == nil })
+		if yes {
+			w.powerAgain = w.now() + safeAgain
+		}
+	})
+	return yes
 }
 
 // blackout ends all processes at one moment. Where OK means that every replica has synced a message, the machines lose power, and with it
