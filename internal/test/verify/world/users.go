@@ -98,6 +98,7 @@ type user struct {
 	tokens []credential // the newest is the last one
 	issued int
 	marks  int
+	unsure time.Duration // until then a request without an answer may be carried out
 }
 
 // credential is a token with the name by which the judge knows it.
@@ -157,12 +158,18 @@ func (u *user) operate() {
 
 func (u *user) rest() { u.w.pause(time.Duration(u.random.IntN(1200)) * time.Millisecond) }
 
+// late is how long after the operator has given a request up a broker may still carry it out, and so undo later changes.
+const late = 10 * time.Second
+
 // call posts to some broker.
 func (u *user) call(path string) (broker string, status int, text string) {
 	m := u.w.machines[u.random.IntN(len(u.w.machines))]
 	status, text, err := fetch(u.web, "http://"+m.addr(httpPort).String()+path, "")
 	if err != nil {
-		return m.name, 0, err.Error()
+		status, text = 0, err.Error()
+	}
+	if status == 0 || status >= http.StatusInternalServerError {
+		u.unsure = u.w.now() + late
 	}
 	return m.name, status, text
 }
@@ -212,8 +219,13 @@ func (u *user) grant(rights []string) {
 		u.t.h.Grants = append(u.t.h.Grants, all...)
 	})
 	_, status, _ := u.call(fmt.Sprintf("/v1/acl/grant?user=%s&topic=%s&rights=%s", u.name, guarded, strings.Join(rights, ",")))
-	if status == http.StatusOK {
+	switch {
+	case status == http.StatusOK:
 		u.spread(all, known)
+	case status >= http.StatusBadRequest && status < http.StatusInternalServerError: // a broker that does not know the user yet
+		u.w.lock(func() {
+			u.t.h.Grants = slices.DeleteFunc(u.t.h.Grants, func(g *judge.Grant) bool { return slices.Contains(all, g) })
+		})
 	}
 }
 
@@ -275,14 +287,18 @@ func (u *user) rotate() {
 		u.remove() // the old token may be valid or not
 		return
 	}
-	var all []*judge.Grant
+	var all []*judge.Grant // that are surely in force
 	u.w.lock(func() {
 		for _, g := range ending {
-			if g.Withdrawn >= asked { // it was in force until now
-				all = append(all, &judge.Grant{Who: fmt.Sprintf("%s#%d", u.name, u.issued+1), Right: g.Right, Asked: asked, Known: map[string]time.Duration{}, Gone: map[string]time.Duration{}})
+			if g.Withdrawn < asked {
+				continue // it has ended before
+			}
+			next := &judge.Grant{Who: fmt.Sprintf("%s#%d", u.name, u.issued+1), Right: g.Right, Asked: asked, Known: map[string]time.Duration{}, Gone: map[string]time.Duration{}}
+			u.t.h.Grants = append(u.t.h.Grants, next)
+			if len(g.Known) > 0 {
+				all = append(all, next)
 			}
 		}
-		u.t.h.Grants = append(u.t.h.Grants, all...)
 	})
 	u.issue(text)
 	u.spread(ending, gone)
@@ -294,7 +310,7 @@ func (u *user) rotate() {
 func (u *user) spread(all []*judge.Grant, what func(*judge.Grant) map[string]time.Duration) {
 	const patience = 3 * time.Second
 	until := u.w.now() + patience
-	if !u.mark(until) {
+	if !u.mark(until) || u.w.now() < u.unsure {
 		return
 	}
 	left := slices.Clone(u.w.machines)
