@@ -9,7 +9,7 @@ import (
 
 	"github.com/nsqio/go-nsq"
 
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // Silent returns a go-nsq logger that discards everything: these tests break connections on purpose.
@@ -49,18 +49,18 @@ func (p *Producers) Stop() {
 }
 
 // Classify maps the error of a go-nsq put to its outcome for the producer.
-func Classify(err error) history.Answer {
+func Classify(err error) judge.Answer {
 	var dial *net.OpError
 	var answer nsq.ErrProtocol
 	switch {
 	case err == nil:
-		return history.OK
+		return judge.OK
 	case errors.As(err, &answer) && strings.Contains(answer.Reason, "rolled back"):
-		return history.RolledBack
+		return judge.RolledBack
 	case errors.As(err, &answer) && !strings.Contains(answer.Reason, "in doubt"):
-		return history.Refused
+		return judge.Refused
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return history.Refused
+		return judge.Refused
 	}
-	return history.InDoubt
+	return judge.InDoubt
 }

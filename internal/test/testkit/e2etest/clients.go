@@ -15,7 +15,8 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/clusters"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 // Handle attaches a consumer to all brokers and returns its end.
@@ -119,7 +120,7 @@ func (c *Cluster) ConsumeFrom(topic, channel string, least, most int, decide fun
 }
 
 // PutOnce publishes over a connection of its own.
-func PutOnce(b devcluster.Broker, topic, body string) history.Answer {
+func PutOnce(b devcluster.Broker, topic, body string) judge.Answer {
 	cfg := nsq.NewConfig()
 	p, err := nsq.NewProducer(b.TCP, cfg)
 	if err != nil {
@@ -131,7 +132,7 @@ func PutOnce(b devcluster.Broker, topic, body string) history.Answer {
 }
 
 // MultiPut publishes bodies in groups, all of a group at once.
-func MultiPut(t *testing.T, b devcluster.Broker, topic string, bodies []string, together int) (puts []history.Put) {
+func MultiPut(t *testing.T, b devcluster.Broker, topic string, bodies []string, together int) (puts []*judge.Put) {
 	t.Helper()
 	p, err := nsq.NewProducer(b.TCP, nsq.NewConfig())
 	require.NoError(t, err)
@@ -140,11 +141,14 @@ func MultiPut(t *testing.T, b devcluster.Broker, topic string, bodies []string, 
 	for from := 0; from < len(bodies); from += together {
 		group := bodies[from:min(from+together, len(bodies))]
 		raw := make([][]byte, len(group))
+		put := &judge.Put{Bodies: group}
 		for i, body := range group {
 			raw[i] = []byte(body)
-			puts = append(puts, history.Put{Body: body, Answers: []history.Answer{history.OK}})
 		}
+		sent := record.Now()
 		require.NoError(t, p.MultiPublish(topic, raw))
+		put.Attempts = []judge.Attempt{record.Attempt(sent, judge.OK)}
+		puts = append(puts, put)
 	}
 	return puts
 }

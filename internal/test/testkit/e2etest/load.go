@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/clusters"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 // Attempt is one PUB and its answer.
@@ -20,7 +21,7 @@ type Attempt struct {
 	broker   string
 	Due      time.Time // when the feed had it go out
 	from, To time.Time
-	Answer   history.Answer
+	Answer   judge.Answer
 }
 
 // Load is a set of producers at all brokers. Each has a go-nsq connection to its
@@ -34,7 +35,7 @@ type Load struct {
 	wg       sync.WaitGroup
 	cancel   chan struct{} // closed when the test ends: no producer retries any more
 	mu       sync.Mutex
-	puts     []history.Put
+	puts     []*judge.Put
 	attempts []Attempt
 	faults   []string // errors at brokers that were never down during the attempt
 }
@@ -82,14 +83,15 @@ type producer struct {
 }
 
 // put retries at one broker after the other until one says OK.
-func (p *producer) put(body string, due time.Time) history.Put {
-	put := history.Put{Producer: p.number, Body: body}
+func (p *producer) put(body string, due time.Time) *judge.Put {
+	put := &judge.Put{Producer: p.number, Bodies: []string{body}}
 	for try := 0; ; try++ {
 		b := p.c.Brokers[(p.at+try)%len(p.c.Brokers)]
 		a := Attempt{broker: b.Name, Due: due, from: time.Now()}
+		sent := record.Now()
 		err := p.conns.At(b.TCP).Publish(p.topic, []byte(body))
 		a.To, a.Answer = time.Now(), clusters.Classify(err)
-		put.Answers = append(put.Answers, a.Answer)
+		put.Attempts = append(put.Attempts, record.Attempt(sent, a.Answer))
 		p.note(a, err)
 		if err == nil {
 			p.acked.Add(1)
@@ -153,15 +155,16 @@ func (l *Load) Attempted() []Attempt {
 }
 
 // Published are the bodies so far with all answers to each.
-func (l *Load) Published() []history.Put {
+func (l *Load) Published() []*judge.Put {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.puts)
 }
 
-// History is what the producers and a consumer saw.
-func (l *Load) History(s *Sink) history.History {
-	return history.History{Puts: l.Published(), Deliveries: s.All()}
+// Judge requires that what the producers and a consumer saw is right.
+func (l *Load) Judge(s *Sink) judge.Report {
+	l.c.T.Helper()
+	return s.Judge(l.Published())
 }
 
 // Publishing publishes to a topic, n messages at a time at each broker, until it is told to stop. Refused

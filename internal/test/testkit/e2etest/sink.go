@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/clusters"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 // Sink is a go-nsq consumer that finds the brokers through /lookup on all of
@@ -20,11 +21,13 @@ import (
 // holds what it got, so that a test decides how far it is when a broker dies.
 type Sink struct {
 	c          *Cluster
+	topic      string
+	channel    string
 	consumer   *nsq.Consumer
 	mu         sync.Mutex
 	more       *sync.Cond
 	allowed    int // different bodies that may be finished
-	deliveries []history.Delivery
+	deliveries []*judge.Delivery
 	bodies     map[string]bool
 	finished   map[string]time.Time // id → its first finish
 	again      []time.Time          // finishes that were forgotten: the message came again
@@ -40,7 +43,7 @@ func (c *Cluster) Consume(topic, channel string) *Sink {
 // when it is allowed to.
 func (c *Cluster) ConsumeUpTo(topic, channel string, n int) *Sink {
 	c.T.Helper()
-	s := &Sink{c: c, bodies: map[string]bool{}, finished: map[string]time.Time{}, allowed: n}
+	s := &Sink{c: c, topic: topic, channel: channel, bodies: map[string]bool{}, finished: map[string]time.Time{}, allowed: n}
 	s.more = sync.NewCond(&s.mu)
 	s.Attach(topic, channel)
 	c.T.Cleanup(func() {
@@ -79,16 +82,16 @@ func (s *Sink) Attach(topic, channel string) {
 func (s *Sink) handle(m *nsq.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id, body, at := string(m.ID[:]), string(m.Body), len(s.deliveries)
+	id, d := string(m.ID[:]), record.Received(s.channel, m)
 	if before, ok := s.finished[id]; ok {
 		s.again = append(s.again, before)
 	}
-	s.deliveries = append(s.deliveries, history.Delivery{ID: id, Body: body, Attempts: m.Attempts})
-	s.bodies[body] = true
+	s.deliveries = append(s.deliveries, d)
+	s.bodies[d.Body] = true
 	for len(s.bodies) > s.allowed {
 		s.more.Wait()
 	}
-	s.deliveries[at].FinishedAt = len(s.deliveries)
+	record.Finished(d)
 	if _, ok := s.finished[id]; !ok {
 		s.finished[id] = time.Now()
 	}
@@ -102,10 +105,29 @@ func (s *Sink) Stop() {
 }
 
 // All are the deliveries so far.
-func (s *Sink) All() []history.Delivery {
+func (s *Sink) All() []*judge.Delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.deliveries)
+	all := make([]*judge.Delivery, len(s.deliveries))
+	for i, d := range s.deliveries {
+		now := *d // a handler may be at it
+		all[i] = &now
+	}
+	return all
+}
+
+// History is what the producers of the topic and the consumer saw.
+func (s *Sink) History(puts []*judge.Put) *judge.History {
+	return record.History(s.topic, puts, s.All(), s.channel)
+}
+
+// Judge requires that what the producers of the topic and the consumer saw is right.
+func (s *Sink) Judge(puts []*judge.Put) judge.Report {
+	s.c.T.Helper()
+	report := judge.Judge(s.History(puts))
+	s.c.T.Log(report)
+	require.Empty(s.c.T, report.Violations)
+	return report
 }
 
 // Distinct is the number of different bodies so far.

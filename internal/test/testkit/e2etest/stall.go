@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // Fault is one thing done to the brokers. A slow put counts for the fault before it.
@@ -41,7 +41,7 @@ func (l *Load) Stall(from, to time.Time) (s Stall) {
 			continue
 		}
 		s.slowest = max(s.slowest, a.To.Sub(a.from))
-		if a.Answer == history.OK {
+		if a.Answer == judge.OK {
 			s.puts++
 			s.Gap = max(s.Gap, a.To.Sub(last))
 			last = a.To
@@ -92,7 +92,7 @@ func (l *Load) RequireLoad(before time.Time) {
 	defer l.mu.Unlock()
 	n := 0
 	for _, a := range l.attempts {
-		if a.Answer == history.OK && a.To.After(before.Add(-time.Second)) && a.To.Before(before) {
+		if a.Answer == judge.OK && a.To.After(before.Add(-time.Second)) && a.To.Before(before) {
 			n++
 		}
 	}

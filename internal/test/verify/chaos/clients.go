@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/clusters"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 // config is a client that notices a broker that says nothing within 3 s.
@@ -36,7 +37,7 @@ type load struct {
 	wg      sync.WaitGroup
 	acked   atomic.Int64
 	mu      sync.Mutex
-	puts    []history.Put
+	puts    []*judge.Put
 	slowest time.Duration // from the first attempt to OK
 	failed  []time.Time   // when attempts failed
 	ending  sync.Once
@@ -95,19 +96,21 @@ type producer struct {
 }
 
 // put tries one broker after the other until one says OK.
-func (p *producer) put(body string) history.Put {
-	put := history.Put{Producer: p.number, Body: body}
+func (p *producer) put(body string) *judge.Put {
+	put := &judge.Put{Producer: p.number, Bodies: []string{body}}
 	for try := 0; ; try++ {
 		b := p.brokers[(p.number+try)%len(p.brokers)]
 		var a *attempt
 		if p.vigil != nil {
 			a = p.vigil.tries(b)
 		}
+		sent := record.Now()
 		err := p.conns.At(b.tcp()).Publish(topic, []byte(body))
-		put.Answers = append(put.Answers, clusters.Classify(err))
-		p.noteFailure(put.Answers[len(put.Answers)-1])
+		answer := clusters.Classify(err)
+		put.Attempts = append(put.Attempts, record.Attempt(sent, answer))
+		p.noteFailure(answer)
 		if p.vigil != nil {
-			p.vigil.answered(a, put.Answers[len(put.Answers)-1])
+			p.vigil.answered(a, answer)
 		}
 		if err == nil {
 			p.acked.Add(1)
@@ -123,8 +126,8 @@ func (p *producer) put(body string) history.Put {
 }
 
 // noteFailure notes when an attempt failed.
-func (l *load) noteFailure(a history.Answer) {
-	if a == history.OK {
+func (l *load) noteFailure(a judge.Answer) {
+	if a == judge.OK {
 		return
 	}
 	l.mu.Lock()
@@ -138,7 +141,7 @@ type sink struct {
 	vigil      *vigil // nil: nothing watches the deliveries
 	consumer   *nsq.Consumer
 	mu         sync.Mutex
-	deliveries []history.Delivery
+	deliveries []*judge.Delivery
 }
 
 func consume(t *testing.T, brokers []*broker, channel string) *sink {
@@ -176,13 +179,13 @@ func (s *sink) handle(m *nsq.Message) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deliveries = append(s.deliveries, history.Delivery{
-		ID: string(m.ID[:]), Body: string(m.Body), Attempts: m.Attempts, FinishedAt: len(s.deliveries) + 1,
-	})
+	d := record.Received(s.channel, m)
+	record.Finished(d)
+	s.deliveries = append(s.deliveries, d)
 	return nil
 }
 
-func (s *sink) all() []history.Delivery {
+func (s *sink) all() []*judge.Delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.deliveries)

@@ -8,7 +8,7 @@
 // producers and consumers at all of them; two nemeses at the same time; heal;
 // all replicas must be in sync again; the next two, until the round's time is
 // over. Then every put must be answered, every channel drain, the replicas be
-// equal and internal/test/verify/e2e/history find no fault.
+// equal and internal/test/verify/judge find no fault.
 //
 // While faults continue, two judges look on. The vigil (vigil.go): if a minimum of in-sync members
 // of each partition is well, and these reach each other and the metadata, puts are committed and

@@ -115,15 +115,11 @@ type fenceClient struct {
 
 // delivery is what a client got, where and when.
 type delivery struct {
-	id    string
-	epoch ident.Epoch // the fencing token
-	from  string
-	at    time.Time
-}
-
-// String prints the delivery.
-func (d delivery) String() string {
-	return fmt.Sprintf("%s of epoch %d from %s at %s", d.id, d.epoch, d.from, d.at.Format("15:04:05.000"))
+	id, body string
+	attempts int
+	epoch    ident.Epoch // the fencing token
+	from     string
+	at       time.Time
 }
 
 // start lets the client connect again and again until the test ends.
@@ -180,11 +176,11 @@ func (c *fenceClient) answer(data []byte) *nsq.Command {
 		c.t.Error(err)
 		return nsq.Nop()
 	}
-	epoch, err := fencingToken(m.Body)
+	epoch, body, err := fencingToken(m.Body)
 	if err != nil {
 		c.t.Error(err)
 	}
-	return c.took(delivery{string(m.ID[:]), epoch, c.address, at})
+	return c.took(delivery{string(m.ID[:]), body, int(m.Attempts), epoch, c.address, at})
 }
 
 // grant changes the credit.
@@ -216,20 +212,25 @@ func (w *fenceWatch) took(d delivery) *nsq.Command {
 	return nsq.Requeue(nsq.MessageID([]byte(d.id)), 0)
 }
 
-// fencingToken reads the header between a message's id and its body.
-func fencingToken(b []byte) (ident.Epoch, error) {
-	const kind, size = 4, 3 // JSON; the kind and two bytes of length
+// fencingToken reads the header between a message's id and its body. With SUB_ORDERED the offset and the size of the message are between
+// header and body.
+func fencingToken(b []byte) (token ident.Epoch, body string, err error) {
+	const kind, size, place = 4, 3, 8 + 4 // JSON; the kind and two bytes of length; the offset and the size
 	if len(b) < size || b[0] != kind || len(b) < size+int(b[1])<<8+int(b[2]) {
-		return 0, fmt.Errorf("a message without a header: %q", b)
+		return 0, "", fmt.Errorf("a message without a header: %q", b)
 	}
 	var header struct {
 		Epoch ident.Epoch `json:"##epoch"`
 	}
-	err := json.Unmarshal(b[size:size+int(b[1])<<8+int(b[2])], &header)
+	end := size + int(b[1])<<8 + int(b[2])
+	err = json.Unmarshal(b[size:end], &header)
 	if err == nil && header.Epoch == 0 {
 		err = errors.New("no fencing token")
 	}
-	return header.Epoch, err
+	if err == nil && len(b) < end+place {
+		err = fmt.Errorf("a message without a body: %q", b)
+	}
+	return header.Epoch, string(b[min(end+place, len(b)):]), err
 }
 
 // note counts a delivery for its epoch, and reports whether it is finished.

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 // The times of producers that publish a message again until it is answered, and some later once more. The last attempt
@@ -64,14 +65,12 @@ var onceTopics = []onceTopic{
 
 // letter is a message of a producer, or several that go under one id.
 type letter struct {
-	number  int
-	bodies  []string
-	key     string // "": none
-	first   time.Time
-	next    time.Time // of the next attempt
-	answers []history.Answer
-	place   string
-	acked   time.Time
+	judge.Put
+	number int
+	key    string // "": none
+	first  time.Time
+	next   time.Time // of the next attempt
+	acked  time.Time
 }
 
 func (l *letter) ok() bool { return !l.acked.IsZero() }
@@ -189,7 +188,7 @@ func (p *pen) write() {
 
 // letter is a new one.
 func (p *pen) letter() *letter {
-	l := &letter{number: p.written, first: time.Now()}
+	l := &letter{Put: judge.Put{Once: true}, number: p.written, first: time.Now()}
 	p.written++
 	l.next = l.first
 	n := 1
@@ -203,7 +202,7 @@ func (p *pen) letter() *letter {
 	}
 	for i := range n {
 		body := fmt.Sprintf("%s-%d.%d ", p.name, l.number, i)
-		l.bodies = append(l.bodies, body+strings.Repeat("x", onceBodyBytes-len(body)))
+		l.Bodies = append(l.Bodies, body+strings.Repeat("x", onceBodyBytes-len(body)))
 	}
 	return l
 }
@@ -239,23 +238,17 @@ func (p *pen) took(l *letter, a onceAnswer) (failed bool) {
 	now := time.Now()
 	if l.ok() {
 		p.o.again.Add(1)
-		switch {
-		case a.Answer == history.OK && a.repeated:
+		if a.Answer == judge.OK && a.repeated {
 			p.o.known.Add(1)
-		case a.Answer == history.OK && a.place != "" && l.place != "" && a.place != l.place:
-			p.o.fault("%s %s, acknowledged %s ago with %x, is answered with %x", p.of.name, p.id(l), now.Sub(l.acked), l.place, a.place)
 		}
 	}
-	l.answers = append(l.answers, a.Answer)
+	l.Attempts = append(l.Attempts, judge.Attempt{Sent: a.sent, Answered: record.Now(), Answer: a.Answer, Why: a.why, Place: a.place, New: a.fresh})
 	l.next = now.Add(50 * time.Millisecond)
 	switch a.Answer {
-	case history.InDoubt:
+	case judge.InDoubt:
 		p.o.doubts.Add(1)
 		p.o.note("in doubt: " + a.why)
-	case history.OK:
-		if l.place == "" {
-			l.place = a.place
-		}
+	case judge.OK:
 		if l.next = (time.Time{}); !l.ok() {
 			l.acked = now
 			if left := onceBudget - now.Sub(l.first); p.random.IntN(onceAgain) == 0 && left > 0 {
@@ -266,7 +259,7 @@ func (p *pen) took(l *letter, a onceAnswer) (failed bool) {
 		p.o.refused.Add(1)
 		p.o.note("refused: " + a.why)
 	}
-	return a.Answer != history.OK
+	return a.Answer != judge.OK
 }
 
 // overTCP sends commands, each of which has its letters.
@@ -280,7 +273,7 @@ func (p *pen) overTCP(b *broker, producer string, commands []string, of [][]*let
 		if conn, err = dialOnce(b.tcp(), producer); err != nil {
 			for _, letters := range of {
 				for _, l := range letters {
-					p.took(l, onceAnswer{Answer: history.Refused, why: "dial"})
+					p.took(l, onceAnswer{Answer: judge.Refused, sent: record.Now(), why: "dial"})
 				}
 			}
 			return true
@@ -320,7 +313,7 @@ func (p *pen) http(b *broker, path string, q url.Values) string {
 func (p *pen) contents(b *broker, due []*letter) (failed bool) {
 	bodies := make([]string, len(due))
 	for i, l := range due {
-		bodies[i] = l.bodies[0]
+		bodies[i] = l.Bodies[0]
 	}
 	if slices.ContainsFunc(due, (*letter).over) {
 		return false
@@ -357,8 +350,8 @@ func (p *pen) contents(b *broker, due []*letter) (failed bool) {
 // alone publishes a letter by HTTP, which says whether it is a repeat.
 func (p *pen) alone(b *broker, l *letter, id, body string) (failed bool) {
 	path, q := "/pub", url.Values{}
-	if len(l.bodies) > 1 {
-		path, body = "/mpub", strings.Join(l.bodies, "\n")
+	if len(l.Bodies) > 1 {
+		path, body = "/mpub", strings.Join(l.Bodies, "\n")
 	}
 	if l.key != "" {
 		q.Set("key", l.key)
@@ -366,11 +359,8 @@ func (p *pen) alone(b *broker, l *letter, id, body string) (failed bool) {
 	if l.over() {
 		return false
 	}
-	was := l.ok()
 	a := overHTTP(p.client, p.http(b, path, q), id, body)
-	if was && a.Answer == history.OK && !a.repeated {
-		p.o.fault("%s %s, acknowledged %s ago, is answered as new", p.of.name, p.id(l), time.Since(l.acked))
-	}
+	a.fresh = a.Answer == judge.OK && !a.repeated
 	return p.took(l, a)
 }
 
@@ -381,9 +371,9 @@ func (p *pen) ids(b *broker, due []*letter) (failed bool) {
 	keyed := map[string][]*letter{}
 	for _, l := range due {
 		switch {
-		case len(l.bodies) > 1 || p.random.IntN(2) == 0:
+		case len(l.Bodies) > 1 || p.random.IntN(2) == 0:
 			if !failed { // else it goes the next time
-				failed = p.alone(b, l, p.id(l), l.bodies[0])
+				failed = p.alone(b, l, p.id(l), l.Bodies[0])
 			}
 		case l.key != "":
 			keyed[l.key] = append(keyed[l.key], l)
@@ -406,7 +396,7 @@ func (p *pen) command(l *letter, name string, value any) string {
 	if l.key != "" {
 		headers["##key"] = l.key
 	}
-	return "PUB_EXT " + p.of.name + "\n" + nsqtext.Sized(nsqtext.Extended(headers, l.bodies[0]))
+	return "PUB_EXT " + p.of.name + "\n" + nsqtext.Sized(nsqtext.Extended(headers, l.Bodies[0]))
 }
 
 // grouped makes one MPUB_EXT of letters with one key, or PUB_EXTs.
@@ -421,7 +411,7 @@ func (p *pen) grouped(commands []string, of [][]*letter, letters []*letter, iden
 	var messages []string
 	for _, l := range letters {
 		name, value := identity(l)
-		messages = append(messages, nsqtext.Extended(map[string]any{name: value, "##key": l.key}, l.bodies[0]))
+		messages = append(messages, nsqtext.Extended(map[string]any{name: value, "##key": l.key}, l.Bodies[0]))
 	}
 	return append(commands, "MPUB_EXT "+p.of.name+"\n"+nsqtext.Several(messages)), append(of, letters)
 }
@@ -450,7 +440,7 @@ func (p *pen) mixtures(b *broker, due []*letter) bool {
 	var of [][]*letter
 	for _, l := range due {
 		var messages []string
-		for i, body := range l.bodies {
+		for i, body := range l.Bodies {
 			headers := map[string]any{"##key": l.key}
 			if (i+l.number)%2 == 0 {
 				headers["##id"] = fmt.Sprintf("%s.%d", p.id(l), i)

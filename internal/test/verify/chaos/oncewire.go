@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 // onceAnswers is how long a producer waits for an answer: longer than a broker holds a put (onceHold).
@@ -70,8 +71,9 @@ func (w *onceConn) answer() (kind uint32, text string, err error) {
 func (w *onceConn) pipeline(commands []string, lost bool) (all []onceAnswer, err error) {
 	_ = w.conn.SetDeadline(time.Now().Add(onceAnswers))
 	all = make([]onceAnswer, len(commands))
+	sent := record.Now()
 	for i := range all {
-		all[i].Answer = history.InDoubt
+		all[i].Answer, all[i].sent = judge.InDoubt, sent
 	}
 	if _, err = io.WriteString(w.conn, strings.Join(commands, "")); err != nil {
 		return all, err
@@ -86,9 +88,9 @@ func (w *onceConn) pipeline(commands []string, lost bool) (all []onceAnswer, err
 		}
 		switch {
 		case kind == 0 && strings.HasPrefix(text, "OK"):
-			all[i] = onceAnswer{Answer: history.OK, place: strings.TrimPrefix(text, "OK")}
+			all[i] = onceAnswer{Answer: judge.OK, sent: sent, place: strings.TrimPrefix(text, "OK")}
 		case kind == 1 && !strings.Contains(text, "in doubt"):
-			all[i] = onceAnswer{Answer: history.Refused, why: text}
+			all[i] = onceAnswer{Answer: judge.Refused, sent: sent, why: text}
 		default:
 			all[i].why = text
 		}
@@ -98,14 +100,17 @@ func (w *onceConn) pipeline(commands []string, lost bool) (all []onceAnswer, err
 
 // onceAnswer is an answer with what it says of the first place of the message.
 type onceAnswer struct {
-	history.Answer
+	judge.Answer
+	sent     time.Duration
 	place    string // "": it says nothing
 	repeated bool   // "recognised", over HTTP
+	fresh    bool   // not recognised, over HTTP
 	why      string
 }
 
 // overHTTP publishes a body.
 func overHTTP(client *http.Client, url, id, body string) onceAnswer {
+	sent := record.Now()
 	r, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		panic(err) // the address is ours
@@ -115,15 +120,15 @@ func overHTTP(client *http.Client, url, id, body string) onceAnswer {
 	}
 	resp, err := client.Do(r)
 	if err != nil {
-		return onceAnswer{Answer: history.InDoubt, why: err.Error()}
+		return onceAnswer{Answer: judge.InDoubt, sent: sent, why: err.Error()}
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
 	switch {
 	case resp.StatusCode == http.StatusOK:
-		return onceAnswer{Answer: history.OK, repeated: resp.Header.Get("X-Nsq-Duplicate") == "true"}
+		return onceAnswer{Answer: judge.OK, sent: sent, repeated: resp.Header.Get("X-Nsq-Duplicate") == "true"}
 	case resp.StatusCode == http.StatusGatewayTimeout || resp.StatusCode == http.StatusInternalServerError:
-		return onceAnswer{Answer: history.InDoubt, why: string(text)}
+		return onceAnswer{Answer: judge.InDoubt, sent: sent, why: string(text)}
 	}
-	return onceAnswer{Answer: history.Refused, why: fmt.Sprintf("%d %s", resp.StatusCode, text)}
+	return onceAnswer{Answer: judge.Refused, sent: sent, why: fmt.Sprintf("%d %s", resp.StatusCode, text)}
 }

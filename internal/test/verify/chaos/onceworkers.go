@@ -9,11 +9,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 const (
@@ -25,31 +28,6 @@ const (
 	perWorkHost = 3 // workers of the first host
 )
 
-// handed is one delivery to a worker.
-type handed struct {
-	receipt   string
-	attempts  int
-	asked, at time.Time // when the worker asked, and when it had the answer
-}
-
-// work is a message.
-type work struct {
-	body   string
-	handed []handed
-	events []string // what workers had and did
-}
-
-func (x *work) note(format string, args ...any) {
-	x.events = append(x.events, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
-}
-
-// story is what workers had and did.
-func (x *work) story(w *workers) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return strings.Join(x.events, "\n")
-}
-
 // workers consume a channel by HTTP: some of one host without a name, so that they share a session at each broker, others of
 // hosts of their own. A receipt is refused once another worker has had the message again.
 type workers struct {
@@ -60,15 +38,14 @@ type workers struct {
 	settled atomic.Int64
 	stale   atomic.Int64 // receipts that had to be refused
 	mu      sync.Mutex
-	work    map[string]*work // by id
-	bodies  map[string]bool  // acknowledged
-	done    map[string]bool
-	faults  []string
+	puts    []*judge.Put
+	handed  []*judge.Delivery
+	byID    map[string][]*judge.Delivery
 }
 
 // startWorkers starts workers, and a producer for them.
 func startWorkers(c *cluster, seed uint64) *workers {
-	w := &workers{c: c, quit: make(chan struct{}), work: map[string]*work{}, bodies: map[string]bool{}, done: map[string]bool{}}
+	w := &workers{c: c, quit: make(chan struct{}), byID: map[string][]*judge.Delivery{}}
 	w.wg.Go(w.produce)
 	for host := range workHosts + 1 {
 		address := fmt.Sprintf("10.77.0.%d", 200+host)
@@ -106,10 +83,15 @@ func (w *workers) produce() {
 	client := &http.Client{Timeout: onceAnswers}
 	defer client.CloseIdleConnections()
 	for n := 0; !w.ending(); n++ {
-		body := fmt.Sprintf("work-%d", n)
+		p := &judge.Put{Bodies: []string{fmt.Sprintf("work-%d", n)}}
+		w.mu.Lock()
+		w.puts = append(w.puts, p)
+		w.mu.Unlock()
 		for try := n; ; try++ {
 			b := w.c.brokers[try%len(w.c.brokers)]
-			if a := overHTTP(client, "http://"+b.http()+"/pub?topic="+workTopic, "", body); a.Answer == 1 {
+			a := overHTTP(client, "http://"+b.http()+"/pub?topic="+workTopic, "", p.Bodies[0])
+			p.Attempts = append(p.Attempts, judge.Attempt{Sent: a.sent, Answered: record.Now(), Answer: a.Answer, Broker: b.name, Why: a.why})
+			if a.Answer == judge.OK {
 				break
 			}
 			if w.ending() {
@@ -118,9 +100,6 @@ func (w *workers) produce() {
 			pause(pollEvery)
 		}
 		w.put.Add(1)
-		w.mu.Lock()
-		w.bodies[body] = true
-		w.mu.Unlock()
 		pause(workEvery)
 	}
 }
@@ -132,7 +111,7 @@ func (w *workers) consume(client *http.Client, random *rand.Rand) {
 	for idle := time.Now(); !w.ending() || time.Since(idle) < 3*workTimeout; {
 		b := w.c.brokers[at%len(w.c.brokers)]
 		q := url.Values{"topic": {workTopic}, "channel": {workChannel}, "max": {"5"}, "wait": {"1s"}, "msg_timeout": {workTimeout.String()}}
-		asked := time.Now()
+		asked := record.Now()
 		resp, err := client.Post("http://"+b.http()+"/v1/consume?"+q.Encode(), "", nil)
 		var answer struct {
 			Messages []struct {
@@ -149,17 +128,11 @@ func (w *workers) consume(client *http.Client, random *rand.Rand) {
 		}
 		for _, m := range answer.Messages {
 			idle = time.Now()
-			h := handed{m.Receipt, m.Attempts, asked, time.Now()}
+			d := &judge.Delivery{Channel: workChannel, Consumer: b.name, ID: m.ID, Body: m.Body, Attempts: m.Attempts, Receipt: m.Receipt, Asked: asked, At: record.Now()}
 			w.mu.Lock()
-			x := w.work[m.ID]
-			if x == nil {
-				x = &work{body: m.Body}
-				w.work[m.ID] = x
-			}
-			x.handed = append(x.handed, h)
-			x.note("%s from %s, attempt %d", m.Receipt, b.name, m.Attempts)
+			w.handed, w.byID[m.ID] = append(w.handed, d), append(w.byID[m.ID], d)
 			w.mu.Unlock()
-			w.handle(client, random, m.ID, m.Body, x, h)
+			w.handle(client, random, d)
 		}
 		if err != nil {
 			pause(pollEvery)
@@ -167,38 +140,28 @@ func (w *workers) consume(client *http.Client, random *rand.Rand) {
 	}
 }
 
+// over reports whether another worker has had the message again.
+func (w *workers) over(d *judge.Delivery) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.byID[d.ID], func(other *judge.Delivery) bool {
+		return other.Receipt != d.Receipt && other.Attempts >= d.Attempts && other.Asked > d.At
+	})
+}
+
 // handle answers a delivery in one of the ways of a worker.
-func (w *workers) handle(client *http.Client, random *rand.Rand, id, body string, x *work, h handed) {
-	late := func() bool { // another worker has the message
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for _, other := range x.handed {
-			if other.receipt != h.receipt && other.attempts >= h.attempts && other.asked.After(h.at) {
-				return true
-			}
-		}
-		return false
-	}
+func (w *workers) handle(client *http.Client, random *rand.Rand, d *judge.Delivery) {
 	verbs := []string{"finish", "requeue", "touch"}
 	settle := func(verb string) (accepted bool) {
-		over := late()
-		status := w.settle(client, random, verb, h.receipt, x)
-		accepted = status == http.StatusOK
+		over := w.over(d)
 		if over {
 			w.stale.Add(1)
-			if accepted {
-				w.fault("%s of %s by %s is accepted, but its delivery is over:\n%s", verb, id, h.receipt, x.story(w))
-			}
 		}
-		// A finish that the broker had to repeat after a change of leader may be refused, and its message is finished
-		// (coordinator/gateway/receipts.go).
-		if verb == "finish" && (accepted || status == 0 || status >= 500 || status == http.StatusConflict && !over) {
-			w.settled.Add(1)
-			w.mu.Lock()
-			w.done[body] = true
-			w.mu.Unlock()
-		}
-		return accepted
+		x := w.settle(client, random, verb, d.Receipt, over)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		d.Settled = append(d.Settled, x)
+		return x.Accepted
 	}
 	switch n := random.IntN(20); {
 	case n < 12 || w.ending():
@@ -218,57 +181,50 @@ func (w *workers) handle(client *http.Client, random *rand.Rand, id, body string
 	}
 }
 
-// settle asks any broker to settle a delivery; 0: it does not answer.
-func (w *workers) settle(client *http.Client, random *rand.Rand, verb, receipt string, x *work) (status int) {
+// settle asks any broker to settle a delivery. A finish that the broker had to repeat after a change of leader may be refused with a
+// conflict, and its message is finished (coordinator/gateway/receipts.go), unless its delivery was over.
+func (w *workers) settle(client *http.Client, random *rand.Rand, verb, receipt string, over bool) judge.Settlement {
 	b := w.c.brokers[random.IntN(len(w.c.brokers))]
 	q := url.Values{"topic": {workTopic}, "channel": {workChannel}, "receipt": {receipt}}
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+b.http()+"/v1/"+verb+"?"+q.Encode(), nil)
 	if err != nil {
 		panic(err) // the address is ours
 	}
+	status, x := 0, judge.Settlement{Verb: verb, At: record.Now(), Broker: b.name}
 	resp, err := client.Do(r)
-	var text []byte
 	if err == nil {
 		status = resp.StatusCode
-		text, _ = io.ReadAll(resp.Body)
+		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	x.note("%s of %s at %s: %d %s %v", verb, receipt, b.name, status, text, err)
-	return status
+	x.Accepted, x.Unknown = status == http.StatusOK, status == 0 || status >= 500 || status == http.StatusConflict && !over
+	if verb == "finish" && (x.Accepted || x.Unknown) {
+		w.settled.Add(1)
+	}
+	return x
 }
 
-func (w *workers) fault(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.faults = append(w.faults, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
-}
-
-// judge: no receipt was accepted after its delivery, and no message left the channel without a worker's finish.
+// judge judges receipts, and that no message has left the channel without a worker's finish.
 func (w *workers) judge(t *testing.T) {
 	took, drained := within(onceDrain, func() bool { n, known := w.c.leftOf(workTopic, workChannel); return known && n == 0 })
 	if !drained {
 		t.Errorf("%s is not drained after %s", workTopic, took)
 	}
-	if len(w.faults) > 0 {
-		t.Errorf("%d receipts: %s", len(w.faults), strings.Join(w.faults[:min(len(w.faults), 10)], "\n"))
-	}
-	lost := 0
-	for body := range w.bodies {
-		if !w.done[body] {
-			lost++
-			t.Errorf("%s left the channel, but no worker has finished it", body)
-			for id, x := range w.work {
-				if x.body == body {
-					t.Logf("%s:\n%s", id, strings.Join(x.events, "\n"))
-				}
-			}
+	h := record.History(workTopic, nil, w.handed, workChannel)
+	h.Tolerance.Leaders = true
+	for _, p := range w.puts {
+		if len(p.Attempts) > 0 {
+			h.Puts = append(h.Puts, p)
 		}
+	}
+	report := judge.Judge(h)
+	t.Log(report)
+	for _, v := range report.Violations {
+		t.Error(v)
 	}
 }
 
 // String is the counts.
 func (w *workers) String() string {
-	return fmt.Sprintf("workers: %d messages, %d settled, %d receipts tried that were over, %d of them accepted", w.put.Load(), w.settled.Load(), w.stale.Load(), len(w.faults))
+	return fmt.Sprintf("workers: %d messages, %d settled, %d receipts tried that were over", w.put.Load(), w.settled.Load(), w.stale.Load())
 }

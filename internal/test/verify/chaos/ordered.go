@@ -1,8 +1,8 @@
 package chaos
 
 import (
-	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,38 +10,33 @@ import (
 	"github.com/nsqio/go-nsq"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 const (
 	orderedChannel = "ordered"
 	// orderedReady is the credit of a client, over all partitions.
 	orderedReady = 300
-	// recentlyTook is how many deliveries of a partition a fault shows.
-	recentlyTook = 6
 )
 
-// ordered watches an ordered channel: in each partition, what it delivers never
-// steps back behind a finish and leaves nothing out. A deposed leader may deliver
-// alongside its successor: the fencing token of such a message is outdated. The message
-// is counted, and not answered.
+// ordered records what an ordered channel delivers. A deposed leader may deliver alongside its successor: the fencing token of
+// such a message is outdated. The message is counted, and not answered.
 type ordered struct {
 	mu         sync.Mutex
-	partitions map[uint16]*orderedPartition
-	faults     []string
+	partitions map[int]*orderedPartition
+	deliveries []*judge.Delivery
 	stale      int
 	overlap    time.Duration // from a successor's first delivery to the last of its predecessors
 }
 
 // orderedPartition is what clients know of one.
 type orderedPartition struct {
-	done   int64 // highest sequence finished; −1: none
-	epoch  ident.Epoch
-	began  time.Time // the first delivery under it
-	recent []delivery
+	epoch ident.Epoch
+	began time.Time // the first delivery under it
 }
 
-func newOrdered() *ordered { return &ordered{partitions: map[uint16]*orderedPartition{}} }
+func newOrdered() *ordered { return &ordered{partitions: map[int]*orderedPartition{}} }
 
 // watchOrder attaches it, where there are partitions enough to keep up: the next
 // message of one comes only when the last one is finished everywhere.
@@ -68,16 +63,17 @@ func (o *ordered) took(d delivery) *nsq.Command {
 // delivered notes a delivery, and whether it is finished now or comes again. It
 // reports whether a deposed leader made it.
 func (o *ordered) delivered(d delivery, finish bool) (stale bool) {
-	place, err := history.ParseID(d.id)
-	seq := int64(place.Sequence)
+	place, _ := judge.ParseID(d.id)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p := o.partitions[place.Partition]
 	if p == nil {
-		p = &orderedPartition{done: -1}
+		p = &orderedPartition{}
 		o.partitions[place.Partition] = p
 	}
-	p.recent = append(p.recent[max(0, len(p.recent)+1-recentlyTook):], d)
+	now := record.Now()
+	x := &judge.Delivery{Channel: orderedChannel, Consumer: d.from, ID: d.id, Body: d.body, Attempts: d.attempts, Epoch: uint64(d.epoch), Asked: now, At: now}
+	o.deliveries = append(o.deliveries, x)
 	if d.epoch < p.epoch {
 		o.stale++
 		o.overlap = max(o.overlap, d.at.Sub(p.began))
@@ -86,21 +82,26 @@ func (o *ordered) delivered(d delivery, finish bool) (stale bool) {
 	if d.epoch > p.epoch {
 		p.epoch, p.began = d.epoch, d.at
 	}
-	if err != nil || seq < p.done || seq > p.done+1 {
-		o.faults = append(o.faults, fmt.Sprintf("partition %d: message %d after the finish of %d: %v; %v",
-			place.Partition, seq, p.done, err, p.recent))
-	}
 	if finish {
-		p.done = max(p.done, seq)
+		record.Finished(x)
 	}
 	return false
 }
 
-func (o *ordered) requireKept(t *testing.T) {
+// channel is the ordered channel for the judge. Its clients read the token of each delivery.
+func (o *ordered) channel() judge.Channel {
+	return judge.Channel{Name: orderedChannel, Ordered: true, Whole: true, Fenced: true}
+}
+
+// all are the deliveries so far.
+func (o *ordered) all() []*judge.Delivery {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.deliveries)
+}
+
+func (o *ordered) log(t *testing.T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t.Logf("ordered channel: %d deliveries of deposed leaders, the last %s after their successor's first", o.stale, o.overlap)
-	if len(o.faults) > 0 {
-		t.Errorf("ordered channel: %d faults, the first: %s", len(o.faults), o.faults[0])
-	}
 }

@@ -11,7 +11,8 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 const (
@@ -27,7 +28,7 @@ type Outcome struct {
 	void      bool
 	perSecond float64 // before the faults, the lowest
 	moves     int64   // of replicas
-	report    history.Report
+	report    judge.Report
 	slowest   time.Duration // put, retries included
 	whole     time.Duration // from a heal to all replicas in sync, the longest
 	drained   time.Duration // from the last put to empty channels
@@ -52,7 +53,7 @@ func (o Outcome) String() string {
 		void, o.perSecond, r.Acknowledged, r.InDoubt, r.Definite, r.Copies, r.Redelivered, o.slowest.Round(time.Millisecond),
 		o.whole.Round(time.Millisecond), o.drained.Round(time.Millisecond), o.counters.Elections, o.counters.Rollbacks,
 		o.counters.InDoubt, o.counters.Truncations, o.counters.Shrinks, o.counters.Swaps, o.moves,
-		o.watched, len(r.Faults), o.pairs)
+		o.watched, len(r.Violations), o.pairs)
 }
 
 // Run is a round. It fails the test for each promise that the clients did not see kept.
@@ -81,8 +82,8 @@ func (p *Plan) Run(t *testing.T) (o Outcome) {
 	op := c.operate(p.seed)
 	o.faults(c, p, l)
 	o.watches(t, v, op)
-	o.finish(t, c, l, sinks)
-	order.requireKept(t)
+	o.finish(t, c, l, sinks, order)
+	order.log(t)
 	return o
 }
 
@@ -176,7 +177,7 @@ func (o *Outcome) watches(t *testing.T, v *vigil, op *operator) {
 }
 
 // finish is what must happen after the last fault is healed.
-func (o *Outcome) finish(t *testing.T, c *cluster, l *load, sinks []*sink) {
+func (o *Outcome) finish(t *testing.T, c *cluster, l *load, sinks []*sink, order *ordered) {
 	pause(time.Second)
 	healed := time.Now()
 	answered := l.stop(drainLimit)
@@ -204,13 +205,27 @@ func (o *Outcome) finish(t *testing.T, c *cluster, l *load, sinks []*sink) {
 			t.Errorf("%s is not drained: %d left (known: %v)", s.channel, n, known)
 		}
 	}
-	for _, s := range sinks {
-		o.report = history.Check(history.History{Puts: l.puts, Deliveries: s.all()}, history.Limits{Redelivered: -1})
-		if len(o.report.Faults) > 0 {
-			t.Errorf("%s: %s", s.channel, o.report)
-		}
-	}
+	o.judge(t, l, sinks, order)
 	if err := c.check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// judge judges what all clients saw.
+func (o *Outcome) judge(t *testing.T, l *load, sinks []*sink, order *ordered) {
+	var channels []string
+	deliveries := order.all()
+	for _, s := range sinks {
+		channels = append(channels, s.channel)
+	}
+	h := record.History(topic, l.puts, deliveries, channels...)
+	if len(deliveries) > 0 {
+		h.Channels = append(h.Channels, order.channel())
+	}
+	for _, s := range sinks {
+		h.Deliveries = append(h.Deliveries, s.all()...)
+	}
+	if o.report = judge.Judge(h); len(o.report.Violations) > 0 {
+		t.Error(o.report)
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/clusters"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 const (
@@ -88,13 +89,14 @@ func holds(messages ident.Sequence) func(message) bool {
 
 // put lets a client put a body at a broker, once.
 func (s *stage) put(at *broker, body string) *put {
-	p := &put{Put: history.Put{Producer: len(s.puts), Body: body}, answered: make(chan struct{})}
+	p := &put{Put: judge.Put{Producer: len(s.puts), Bodies: []string{body}}, body: body, answered: make(chan struct{})}
 	s.puts = append(s.puts, p)
 	go func() { // ends with the answer, at the latest when the broker is killed
 		conns := clusters.NewProducers(config())
 		defer conns.Stop()
+		sent := record.Now()
 		p.err = conns.At(at.tcp()).Publish(topic, []byte(body))
-		p.Answers = []history.Answer{clusters.Classify(p.err)}
+		p.Attempts = []judge.Attempt{record.Attempt(sent, clusters.Classify(p.err))}
 		close(p.answered)
 	}()
 	return p
@@ -102,7 +104,8 @@ func (s *stage) put(at *broker, body string) *put {
 
 // put is one put and, when it is answered, the answer.
 type put struct {
-	history.Put
+	judge.Put
+	body     string
 	err      error
 	answered chan struct{}
 }
@@ -119,15 +122,15 @@ func (p *put) isAnswered() bool {
 // acknowledged waits until a put is answered OK.
 func (s *stage) acknowledged(p *put) {
 	s.t.Helper()
-	s.step(p.Body+" is answered", p.isAnswered)
-	require.NoError(s.t, p.err, p.Body)
+	s.step(p.body+" is answered", p.isAnswered)
+	require.NoError(s.t, p.err, p.body)
 }
 
 // finish lets everything pass, starts the killed brokers, and judges the answers to
 // clients and the contents of the disks.
 func (s *stage) finish() {
 	s.t.Helper()
-	h := history.History{}
+	var puts []*judge.Put
 	for ends := range s.wires {
 		s.release(ends[0], ends[1])
 	}
@@ -139,14 +142,13 @@ func (s *stage) finish() {
 	}
 	s.acknowledged(s.put(s.brokers[0], "last")) // what came before is decided
 	for _, p := range s.puts {
-		s.step(p.Body+" is answered", p.isAnswered)
-		h.Puts = append(h.Puts, p.Put)
+		s.step(p.body+" is answered", p.isAnswered)
+		puts = append(puts, &p.Put)
 	}
 	sink := consume(s.t, s.brokers, reader)
 	s.step("all is delivered", func() bool { n, known := s.left(reader); return known && n == 0 })
-	h.Deliveries = sink.all()
-	report := history.Check(h, history.Limits{Redelivered: -1})
-	require.Empty(s.t, report.Faults, report)
+	report := judge.Judge(record.History(topic, puts, sink.all(), reader))
+	require.Empty(s.t, report.Violations, report)
 	s.step("all are in sync", s.whole)
 	require.NoError(s.t, s.check())
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 const (
@@ -82,8 +82,8 @@ type leaderWatch struct {
 
 // deliveries are those of one channel: the sequences that came, by partition.
 type deliveries struct {
-	seen  map[uint16]map[ident.Sequence]bool
-	marks map[uint16]mark
+	seen  map[int]map[ident.Sequence]bool
+	marks map[int]mark
 }
 
 // mark is a committed end that is to be delivered.
@@ -118,7 +118,7 @@ func newVigil(c *cluster, channels ...string) *vigil {
 		commits: map[int]*commitWatch{}, delivered: map[string]*deliveries{}, leaders: map[int]*leaderWatch{}, looked: time.Now(),
 	}
 	for _, name := range channels {
-		v.delivered[name] = &deliveries{map[uint16]map[ident.Sequence]bool{}, map[uint16]mark{}}
+		v.delivered[name] = &deliveries{map[int]map[ident.Sequence]bool{}, map[int]mark{}}
 	}
 	return v
 }
@@ -146,11 +146,11 @@ func (v *vigil) tries(b *broker) *attempt {
 }
 
 // answered notes the answer of a put.
-func (v *vigil) answered(a *attempt, with history.Answer) {
+func (v *vigil) answered(a *attempt, with judge.Answer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.open, a)
-	if with == history.OK {
+	if with == judge.OK {
 		v.failing[a.broker] = time.Time{}
 	} else {
 		v.failed[a.broker] = time.Now()
@@ -170,8 +170,8 @@ func (v *vigil) refusedUntil(broker string, now time.Time) time.Time {
 
 // took notes a delivery.
 func (v *vigil) took(channel, id string) {
-	place, err := history.ParseID(id)
-	if err != nil {
+	place, ok := judge.ParseID(id)
+	if !ok {
 		return // the judge of the history finds it
 	}
 	v.mu.Lock()
@@ -476,14 +476,14 @@ func (v *vigil) named(p int, views map[string]api.ClusterView) (name ident.Node,
 func (v *vigil) deliveriesGoOn(now time.Time) {
 	for channel, d := range v.delivered {
 		for p, w := range v.commits {
-			m, l, n := d.marks[uint16(p)], v.leaders[p], len(d.seen[uint16(p)])
+			m, l, n := d.marks[p], v.leaders[p], len(d.seen[p])
 			if n > m.n {
 				m.n, m.got = n, now
 			}
 			if ident.Sequence(n) >= m.end {
 				m.end, m.at = w.end, now
 			}
-			d.marks[uint16(p)] = m
+			d.marks[p] = m
 			if ident.Sequence(n) >= m.end || l.served.IsZero() || v.ended {
 				continue
 			}
@@ -495,7 +495,7 @@ func (v *vigil) deliveriesGoOn(now time.Time) {
 				v.fault(fmt.Sprintf("channel %s, partition %d: %s leads by the metadata and is well since %s; %d of %d messages committed before %s are delivered, the last at %s",
 					channel, p, l.name, later(l.well, l.served).Format(stamp), n, m.end, m.at.Format(stamp), m.got.Format(stamp)))
 				m.at, m.got = now, now
-				d.marks[uint16(p)] = m
+				d.marks[p] = m
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestVigilJudgesPutsThatAreTried: all producers failed at a broker once, and then waited at one that was cut off.
@@ -20,18 +20,18 @@ func TestVigilJudgesPutsThatAreTried(t *testing.T) {
 		"nobody tries":       {func(*vigil, *broker, time.Time) {}, 0},
 		"a put has begun":    {func(v *vigil, b *broker, now time.Time) { v.tries(b).began = now.Add(-time.Second / 2) }, 0},
 		"a put waits":        {func(v *vigil, b *broker, now time.Time) { v.tries(b).began = now.Add(-2 * time.Second) }, 1},
-		"a put fails":        {func(v *vigil, b *broker, _ time.Time) { v.answered(v.tries(b), history.Refused) }, 1},
-		"a put is answered":  {func(v *vigil, b *broker, _ time.Time) { v.answered(v.tries(b), history.OK) }, 0},
+		"a put fails":        {func(v *vigil, b *broker, _ time.Time) { v.answered(v.tries(b), judge.Refused) }, 1},
+		"a put is answered":  {func(v *vigil, b *broker, _ time.Time) { v.answered(v.tries(b), judge.OK) }, 0},
 		"a put waits nearby": {func(v *vigil, _ *broker, now time.Time) { v.tries(v.brokers[1]).began = now.Add(-2 * time.Second) }, 0},
 		"answered, and fails": {func(v *vigil, b *broker, _ time.Time) {
-			v.answered(v.tries(b), history.OK)
-			v.answered(v.tries(b), history.Refused)
+			v.answered(v.tries(b), judge.OK)
+			v.answered(v.tries(b), judge.Refused)
 		}, 0},
 	} {
 		v := newVigil(&cluster{brokers: []*broker{{name: "n1"}, {name: "n2"}}})
 		now := time.Now()
 		since, first := now.Add(-limit-time.Second), v.tries(v.brokers[0])
-		v.answered(first, history.Refused)
+		v.answered(first, judge.Refused)
 		v.failing["n1"], v.failed["n1"] = since.Add(-time.Second), since.Add(-time.Second)
 		c.at(v, v.brokers[0], now)
 		v.able[1] = since

@@ -1,26 +1,36 @@
 // Package judge decides whether what the clients of one topic saw is right. It knows puts, their answers, deliveries and what
-// consumers did with them, and nothing of the brokers: the simulation and the tests with real processes record the same history.
+// consumers did with them, and nothing of the brokers. The simulations, chaos and the tests with real processes record the same
+// history, and no other judgement exists.
+//
+// A rule needs only what its history has: without settlements with an answer, receipts, fencing tokens, deferred messages or a
+// policy, the rules about them do not apply. Where clients cannot know enough, Tolerance says what a history may show.
 //
 // The rules, each with the kind of its violation:
 //
 //	lost          an acknowledged message reaches every channel that it is for
 //	unexpected    a delivered body was put
-//	refused       a message whose every attempt was refused or rolled back is nowhere
+//	malformed     a message id is 16 hexadecimal digits, each put was tried, and no two puts for one channel share a body
+//	refused       a message whose every attempt was refused is nowhere
+//	rolled back   nor is one whose attempts were refused and rolled back
 //	duplicate     a message is stored at most once for each attempt that was acknowledged or in doubt, and
 //	              once at all if its repeats are recognised, within the window that is in force
+//	answered      each acknowledgement of a put whose repeats are recognised names its first place, and none but the first says that it is new
 //	rewritten     a message id names one body, and one body alone lies at a place
 //	torn          the messages of one put are stored together, next to each other, or not at all
 //	reordered     a partition is one log: a put that was answered before another one was sent lies before it
 //	early         a deferred message, and one that was given back with a delay, is not delivered before its time
 //	stray         a message for one channel is delivered by no other, and none by a channel whose filter refuses it
-//	passed        an ordered channel delivers a message only after consumers have tried to finish all before it
+//	hole          a channel that receives everything delivers the sequences of each partition from 0 without a gap
+//	passed        an ordered channel delivers a message only after consumers have tried to finish all before it; with fencing
+//	              tokens, no leader but one that was replaced delivers a message before the last one that was finished
 //	shared        a receipt is accepted only for the newest delivery of its message; one of a leader that was replaced is not newer
 //	attempts      the attempts of a message begin at one, do not fall, and end where the channel's policy says
 //	vanished      a message that was delivered is delivered until consumers try to finish it, or is among the dead letters
 //	stale         a message is not delivered after its time to live
 //	unserved      puts are accepted while the faults leave enough brokers, as Served says
 //	effect        what an operator's request did, as its answer said, is seen soon after
-//	redelivered   a message is not delivered again after its finish was accepted and a quiet time has passed
+//	redelivered   a message is not delivered again after its finish was accepted and a quiet time has passed; after finishes
+//	              that have no answer as often as Tolerance says
 //	rights        a broker accepts no request of a client after the end of its right has reached the broker, and denies none before
 //	              that end was asked for
 package judge
@@ -39,15 +49,19 @@ type Answer int
 
 // Answers.
 const (
-	OK      Answer = iota + 1
-	Refused        // nothing is stored: definite
-	InDoubt        // no answer, or the broker said so
+	OK         Answer = iota + 1
+	Refused           // nothing is stored: definite
+	InDoubt           // no answer, or the broker said so
+	RolledBack        // written, and removed again: as definite as a refusal
 )
 
 // String names the answer.
 func (a Answer) String() string {
-	return [...]string{"none", "ok", "refused", "in doubt"}[a]
+	return [...]string{"none", "ok", "refused", "in doubt", "rolled back"}[a]
 }
+
+// definite reports whether the attempt stored nothing.
+func (a Answer) definite() bool { return a == Refused || a == RolledBack }
 
 // Attempt is one try of a put. Times are since the beginning of the history.
 type Attempt struct {
@@ -55,6 +69,8 @@ type Attempt struct {
 	Answer         Answer
 	Broker         string // that the put reached; "" = none
 	Why            string // of a refusal
+	Place          string // of the message, if the answer names it
+	New            bool   // the answer says that the put was not recognised
 }
 
 // Put is one put of one or several messages, with all attempts.
@@ -90,7 +106,7 @@ type Delivery struct {
 	At       time.Duration
 	Asked    time.Duration // when the consumer asked for it, by HTTP; else At
 	Receipt  string        // "" over TCP
-	Epoch    uint64        // of the leader that delivered it, if the receipt says so
+	Epoch    uint64        // of the leader that delivered it, if the receipt or a fencing token says so
 	// Settled are the accepted and refused receipts, and over TCP what was sent, in order.
 	Settled []Settlement
 }
@@ -114,6 +130,9 @@ type Channel struct {
 	// 0 = no policy.
 	MaxAttempts int
 	Accepts     string // the tag of the messages that its filter lets through; "" = there is none
+	Whole       bool   // every message of the topic is for it, from the first one on, and none was removed
+	Fenced      bool   // an ordered one that is whole, and whose deliveries have fencing tokens (Epoch)
+	Log         bool   // not a channel: what a reader of the log found. Nothing is finished there.
 }
 
 // History is all that the clients of one topic saw. Puts of one producer are in their order, deliveries in the order of arrival.
@@ -132,7 +151,24 @@ type History struct {
 	Uses       []Use
 	Undrained  bool // the history ends before every channel was empty: nothing is called lost
 	Lossy      bool // messages were removed on purpose
+	Tolerance  Tolerance
 }
+
+// Tolerance is what a history may show because its clients cannot know whether it is wrong.
+type Tolerance struct {
+	// AfterFinish is how many deliveries may follow a finish of their message that has no answer, which a new leader may have
+	// lost; AnyNumber = no limit.
+	AfterFinish int
+	// Leaders says that leaders may change at any time, without a Disturbance that says so: the finish that one of them accepted, or
+	// the delay of a requeue, may be lost.
+	Leaders bool
+	// Clocks is by how much the clocks of brokers may differ from that of the clients: a leader decides by its own clock when a
+	// message is due, and when its time to live is over.
+	Clocks time.Duration
+}
+
+// AnyNumber is no limit.
+const AnyNumber = -1
 
 // Operation is an operator's request.
 type Operation struct {
@@ -153,23 +189,24 @@ type Violation struct{ Rule, Detail string }
 // String prints a violation.
 func (v Violation) String() string { return v.Rule + ": " + v.Detail }
 
-// place is where a message lies.
-type place struct {
-	partition int
-	sequence  uint64
-}
-
 const (
 	partitionBits = 10
 	sequenceBits  = 42
 )
 
-func parse(id string) (place, bool) {
+// Place is where a message lies.
+type Place struct {
+	Partition int
+	Sequence  uint64
+}
+
+// ParseID takes the place out of a message id: 16 hexadecimal digits of {12-bit topic nonce, 10-bit partition, 42-bit sequence}.
+func ParseID(id string) (at Place, ok bool) {
 	n, err := strconv.ParseUint(id, 16, 64)
 	if err != nil || len(id) != 16 {
-		return place{}, false
+		return Place{}, false
 	}
-	return place{int(n >> sequenceBits & (1<<partitionBits - 1)), n & (1<<sequenceBits - 1)}, true
+	return Place{int(n >> sequenceBits & (1<<partitionBits - 1)), n & (1<<sequenceBits - 1)}, true
 }
 
 // message is one body of a put.
@@ -183,27 +220,28 @@ type state struct {
 	h       *History
 	out     []Violation
 	puts    map[string][]*Put            // by body
-	places  map[message]map[string]place // message → ids under which it is stored
+	places  map[message]map[string]Place // message → ids under which it is stored
 	body    map[string]string            // id → body
-	at      map[place]*Put               // place → the put of what lies there
+	at      map[Place]*Put               // place → the put of what lies there
 	channel map[string]map[string]bool   // channel → bodies that it delivered
 }
 
 // Check returns all violations of a history.
-func Check(h *History) []Violation {
-	s := &state{h: h, puts: map[string][]*Put{}, places: map[message]map[string]place{}, body: map[string]string{}, at: map[place]*Put{}, channel: map[string]map[string]bool{}}
+func Check(h *History) []Violation { return check(h).out }
+
+func check(h *History) *state {
+	s := &state{h: h, puts: map[string][]*Put{}, places: map[message]map[string]Place{}, body: map[string]string{}, at: map[Place]*Put{}, channel: map[string]map[string]bool{}}
 	for _, c := range h.Channels {
 		s.channel[c.Name] = map[string]bool{}
 	}
 	for _, p := range h.Puts {
-		for _, b := range p.Bodies {
-			s.puts[b] = append(s.puts[b], p)
-		}
+		s.formed(p)
 	}
 	for _, d := range h.Deliveries {
 		s.read(d)
 	}
 	for _, p := range h.Puts {
+		s.answered(p)
 		s.stored(p)
 		s.reached(p)
 		s.served(p)
@@ -220,7 +258,25 @@ func Check(h *History) []Violation {
 	for _, u := range h.Uses {
 		s.rights(u)
 	}
-	return s.out
+	if n, most := s.afterFinish(), h.Tolerance.AfterFinish; n > most && most != AnyNumber {
+		s.fault("redelivered", "%d deliveries of messages that were finished before, %d are allowed", n, most)
+	}
+	return s
+}
+
+// formed judges a put by itself.
+func (s *state) formed(p *Put) {
+	if len(p.Attempts) == 0 || len(p.Bodies) == 0 {
+		s.fault("malformed", "a put of producer %d without an attempt or a body: %q", p.Producer, p.Bodies)
+	}
+	for _, b := range p.Bodies {
+		for _, other := range s.puts[b] {
+			if p.Only == "" || other.Only == "" || p.Only == other.Only {
+				s.fault("malformed", "two puts of %s", brief(b))
+			}
+		}
+		s.puts[b] = append(s.puts[b], p)
+	}
 }
 
 func (s *state) fault(rule, format string, args ...any) {
@@ -229,9 +285,9 @@ func (s *state) fault(rule, format string, args ...any) {
 
 // read judges a delivery by itself.
 func (s *state) read(d *Delivery) {
-	at, ok := parse(d.ID)
+	at, ok := ParseID(d.ID)
 	if !ok {
-		s.fault("rewritten", "%q is no message id", d.ID)
+		s.fault("malformed", "%q is no message id", d.ID)
 		return
 	}
 	if before, seen := s.body[d.ID]; seen && before != d.Body {
@@ -245,7 +301,7 @@ func (s *state) read(d *Delivery) {
 	}
 	m := message{p, d.Body}
 	if s.places[m] == nil {
-		s.places[m] = map[string]place{}
+		s.places[m] = map[string]Place{}
 	}
 	s.places[m][d.ID] = at
 	s.at[at] = p
@@ -255,7 +311,7 @@ func (s *state) read(d *Delivery) {
 	if c := s.h.channel(d.Channel); c != nil && !p.For(*c) {
 		s.fault("stray", "%s is for %q with the tag %q, and was delivered by %s", brief(d.Body), p.Only, p.Tag, d.Channel)
 	}
-	if sent, ok := p.firstStored(); ok && p.Defer > 0 && d.At < sent+p.Defer {
+	if sent, ok := p.firstStored(); ok && p.Defer > 0 && d.At < sent+p.Defer-s.h.Tolerance.Clocks {
 		s.fault("early", "%s was sent at %s to be delivered %s later, and came from %s at %s", brief(d.Body), sent, p.Defer, d.Channel, d.At)
 	}
 }
@@ -291,11 +347,31 @@ func (h *History) channel(name string) *Channel {
 // firstStored is when the first attempt was sent that may have stored the put.
 func (p *Put) firstStored() (time.Duration, bool) {
 	for _, a := range p.Attempts {
-		if a.Answer != Refused {
+		if !a.Answer.definite() {
 			return a.Sent, true
 		}
 	}
 	return 0, false
+}
+
+// answered compares the acknowledgements of a put with the first one, within its window.
+func (s *state) answered(p *Put) {
+	if !p.Once || s.outOfWindow(p) > 0 {
+		return
+	}
+	acknowledged, place := false, ""
+	for _, a := range p.Attempts {
+		if a.Answer != OK {
+			continue
+		}
+		if acknowledged && a.New || place != "" && a.Place != "" && a.Place != place {
+			s.fault("answered", "%s, acknowledged before with %x, is answered at %s with %x, new: %t", brief(p.first()), place, a.Answered, a.Place, a.New)
+		}
+		acknowledged = true
+		if place == "" {
+			place = a.Place
+		}
+	}
 }
 
 // stored compares how often the messages of a put are stored with its answers.
@@ -311,6 +387,8 @@ func (s *state) stored(p *Put) {
 		switch {
 		case n > allowed && allowed > 0:
 			s.fault("duplicate", "%s is stored as %v, attempts %v", brief(b), places, p.Attempts)
+		case n > allowed && p.count(RolledBack) > 0:
+			s.fault("rolled back", "%s is stored as %v, attempts %v", brief(b), places, p.Attempts)
 		case n > allowed:
 			s.fault("refused", "%s is stored as %v, attempts %v", brief(b), places, p.Attempts)
 		}
@@ -333,7 +411,7 @@ const settling = 5 * time.Second
 func (s *state) outOfWindow(p *Put) (n int) {
 	first, _ := p.firstStored()
 	for _, a := range p.Attempts {
-		if a.Answer != Refused && a.Answered-first >= s.h.window(a.Sent-settling, a.Answered) {
+		if !a.Answer.definite() && a.Answered-first >= s.h.window(a.Sent-settling, a.Answered) {
 			n++
 		}
 	}
@@ -342,7 +420,7 @@ func (s *state) outOfWindow(p *Put) (n int) {
 
 // window is the shortest window that was in force between two times.
 func (h *History) window(from, to time.Duration) time.Duration {
-	shortest := time.Duration(1 << 62)
+	shortest := time.Duration(never)
 	for i, w := range h.Windows {
 		if w.From <= to && (i+1 == len(h.Windows) || h.Windows[i+1].From >= from) {
 			shortest = min(shortest, w.For)
@@ -353,7 +431,7 @@ func (h *History) window(from, to time.Duration) time.Duration {
 
 // together requires the messages of a put next to each other, for puts that are stored once.
 func (s *state) together(p *Put) {
-	var first place
+	var first Place
 	for i, b := range p.Bodies {
 		places := s.places[message{p, b}]
 		if len(places) != 1 {
@@ -362,7 +440,7 @@ func (s *state) together(p *Put) {
 		for _, at := range places {
 			if i == 0 {
 				first = at
-			} else if at != (place{first.partition, first.sequence + uint64(i)}) {
+			} else if at != (Place{first.Partition, first.Sequence + uint64(i)}) {
 				s.fault("torn", "message %d of the put of %s lies at %v, the first at %v", i, brief(p.Bodies[0]), at, first)
 				return
 			}
@@ -389,7 +467,8 @@ func (s *state) reached(p *Put) {
 }
 
 // order requires the log of each partition in the order of real time: what was answered before something else was sent lies
-// before it. Puts in doubt, and those stored twice, may lie anywhere.
+// before it. Of a put that is stored more than once, each copy that was sent later lies behind; the copy that was acknowledged is
+// known to lie at the first one, or behind it, if all copies are in one partition.
 func (s *state) order() {
 	type entry struct {
 		sent, answered time.Duration
@@ -398,18 +477,28 @@ func (s *state) order() {
 	}
 	logs := map[int][]entry{}
 	for _, p := range s.h.Puts {
-		places := s.places[message{p, p.Bodies[0]}]
-		if p.count(OK) != 1 || p.count(InDoubt) > 0 || len(places) != 1 {
+		sent, stored := p.firstStored()
+		places := s.places[message{p, p.first()}]
+		if !stored || len(places) == 0 {
 			continue
 		}
-		a := p.Attempts[slices.IndexFunc(p.Attempts, func(a Attempt) bool { return a.Answer == OK })]
+		firsts := map[int]uint64{}
 		for _, at := range places {
-			logs[at.partition] = append(logs[at.partition], entry{a.Sent, a.Answered, at.sequence, p.Bodies[0]})
+			if n, ok := firsts[at.Partition]; !ok || at.Sequence < n {
+				firsts[at.Partition] = at.Sequence
+			}
+		}
+		answered := time.Duration(never)
+		if n := p.count(OK); len(firsts) == 1 && (n == 1 && p.count(InDoubt) == 0 || n > 0 && s.sees(p)) {
+			answered = p.Attempts[slices.IndexFunc(p.Attempts, func(a Attempt) bool { return a.Answer == OK })].Answered
+		}
+		for partition, n := range firsts {
+			logs[partition] = append(logs[partition], entry{sent, answered, n, p.first()})
 		}
 	}
 	for partition, log := range logs {
 		slices.SortFunc(log, func(a, b entry) int { return cmp.Compare(a.sequence, b.sequence) })
-		earliest := entry{answered: 1 << 62} // the earliest answer of those behind
+		earliest := entry{answered: never} // the earliest answer of those behind
 		for _, e := range slices.Backward(log) {
 			if earliest.answered < e.sent {
 				s.fault("reordered", "partition %d: %s at %d was answered at %s, before %s at %d was sent at %s", partition, brief(earliest.body), earliest.sequence, earliest.answered, brief(e.body), e.sequence, e.sent)
@@ -419,6 +508,22 @@ func (s *state) order() {
 			}
 		}
 	}
+}
+
+// never is after every history.
+const never = 1 << 62
+
+// sees reports whether every copy of a put that is stored was delivered.
+func (s *state) sees(p *Put) bool {
+	return !s.h.Undrained && !s.h.Lossy && s.h.TTL == 0 && !s.h.Dead[p.first()]
+}
+
+// first is the body of the first message.
+func (p *Put) first() string {
+	if len(p.Bodies) == 0 {
+		return ""
+	}
+	return p.Bodies[0]
 }
 
 // consumed judges the deliveries of a channel in their order.
@@ -431,6 +536,12 @@ func (s *state) consumed(c Channel) {
 			sorted = append(sorted, d)
 		}
 	}
+	if c.Whole {
+		s.dense(c, sorted)
+	}
+	if c.Log {
+		return
+	}
 	for _, list := range of {
 		s.receipts(list)
 		s.again(list)
@@ -442,6 +553,9 @@ func (s *state) consumed(c Channel) {
 	}
 	if c.Ordered {
 		s.ordered(c, sorted)
+	}
+	if c.Fenced {
+		s.fenced(c, sorted)
 	}
 }
 
@@ -471,7 +585,7 @@ const quiet = 15 * time.Second
 func (s *state) again(list []*Delivery) {
 	done := time.Duration(-1)
 	for _, d := range list {
-		if done >= 0 && d.At > done && !s.disturbed(done-quiet, d.At) {
+		if done >= 0 && d.At > done && !s.h.Tolerance.Leaders && !s.disturbed(done-quiet, d.At) {
 			s.fault("redelivered", "%s from %s at %s, finished at %s: %s", brief(d.Body), d.Channel, d.At, done, lives(list))
 		}
 		for _, x := range d.Settled {
@@ -493,8 +607,8 @@ func (s *state) givenBack(list []*Delivery) {
 			continue
 		}
 		x, next := d.Settled[0], list[i+1]
-		sure := x.Verb == "requeue" && (x.Accepted || d.Receipt == "") && x.At < d.At+timely && next.Asked > d.At
-		if sure && next.At < x.At+x.Delay && !s.disturbed(d.At-quiet, next.At) {
+		sure := x.Verb == "requeue" && (x.Accepted || d.Receipt == "") && x.At < d.At+timely && next.Asked > d.At && !s.h.Tolerance.Leaders
+		if sure && next.At < x.At+x.Delay-s.h.Tolerance.Clocks && !s.disturbed(d.At-quiet, next.At) {
 			s.fault("early", "%s of %s was given back at %s for %s, and came at %s: %s", brief(d.Body), d.Channel, x.At, x.Delay, next.At, lives(list))
 		}
 	}
@@ -533,7 +647,7 @@ func (s *state) alive(d *Delivery, of []*Delivery) {
 		return
 	}
 	newest := p.Attempts[len(p.Attempts)-1].Answered
-	if d.At > newest+s.h.TTL+timely && !s.disturbed(d.At-quiet, d.At) {
+	if d.At > newest+s.h.TTL+timely+s.h.Tolerance.Clocks && !s.disturbed(d.At-quiet, d.At) {
 		s.fault("stale", "%s was put until %s to live for %s, and came from %s at %s: %s", brief(d.Body), newest, s.h.TTL, d.Channel, d.At, lives(of))
 	}
 }
@@ -554,9 +668,9 @@ func (s *state) disturbed(from, to time.Duration) bool {
 
 // ordered requires that consumers have tried to finish everything before a message of the same partition.
 func (s *state) ordered(c Channel, deliveries []*Delivery) {
-	tried := map[place]time.Duration{} // the first attempt to finish
+	tried := map[Place]time.Duration{} // the first attempt to finish
 	for _, d := range deliveries {
-		at, _ := parse(d.ID)
+		at, _ := ParseID(d.ID)
 		for _, x := range d.Settled {
 			if t, ok := tried[at]; x.Verb == "finish" && (!ok || x.At < t) {
 				tried[at] = x.At
@@ -565,20 +679,20 @@ func (s *state) ordered(c Channel, deliveries []*Delivery) {
 	}
 	newest := map[int]uint64{} // the highest sequence delivered, by partition
 	for _, d := range deliveries {
-		at, _ := parse(d.ID)
-		for n, known := newest[at.partition]; known && n < at.sequence; n++ {
-			p := place{at.partition, n}
+		at, _ := ParseID(d.ID)
+		for n, known := newest[at.Partition]; known && n < at.Sequence; n++ {
+			p := Place{at.Partition, n}
 			if t, ok := tried[p]; s.has(c, p) && (!ok || t > d.At) {
-				s.fault("passed", "%s of %s, partition %d, sequence %d came at %s; %d was not finished", brief(d.Body), c.Name, at.partition, at.sequence, d.At, n)
+				s.fault("passed", "%s of %s, partition %d, sequence %d came at %s; %d was not finished", brief(d.Body), c.Name, at.Partition, at.Sequence, d.At, n)
 				break
 			}
 		}
-		newest[at.partition] = max(newest[at.partition], at.sequence)
+		newest[at.Partition] = max(newest[at.Partition], at.Sequence)
 	}
 }
 
 // has reports whether something for the channel lies at a place.
-func (s *state) has(c Channel, p place) bool {
+func (s *state) has(c Channel, p Place) bool {
 	put := s.at[p]
 	return put != nil && put.For(c)
 }

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,8 +34,9 @@ func good() *History {
 			{Who: "u#1", Right: "publish", Broker: "n1", Sent: 9 * second, Answered: 12 * second, Denied: true},
 			{Who: "u#1", Right: "publish", Broker: "n1", Sent: 12 * second, Answered: 13 * second, Denied: true},
 		},
-		Topic:    "orders",
-		Channels: []Channel{{Name: "a"}, {Name: "o", Ordered: true}},
+		Topic:     "orders",
+		Channels:  []Channel{{Name: "a"}, {Name: "o", Ordered: true}},
+		Tolerance: Tolerance{AfterFinish: AnyNumber},
 		Puts: []*Put{
 			{Bodies: []string{"m0"}, Attempts: []Attempt{ok(1*second, 2*second)}},
 			{Bodies: []string{"m1", "m2"}, Attempts: []Attempt{ok(3*second, 4*second)}},
@@ -87,6 +89,20 @@ func again(h *History, channel, body string, change func(d *Delivery)) {
 	h.Deliveries = append(h.Deliveries, &d)
 }
 
+// fence replaces the ordered channel by one whose deliveries have fencing tokens.
+func fence(h *History) {
+	h.Channels = []Channel{{Name: "a"}, {Name: "f", Ordered: true, Whole: true, Fenced: true}}
+	h.Deliveries = slices.DeleteFunc(h.Deliveries, func(d *Delivery) bool { return d.Channel == "o" })
+	h.Puts[3].Only = ""
+	for n, body := range []string{"m0", "m1", "m2", "m3", "m4", "m5"} {
+		at := time.Duration(30+n) * second
+		h.Deliveries = append(h.Deliveries, &Delivery{
+			Channel: "f", Consumer: "c1", ID: id(0, n), Body: body, Attempts: 1, Epoch: 1 + uint64(n/3), Asked: at, At: at,
+			Settled: []Settlement{{Verb: "finish", At: at, Unknown: true}},
+		})
+	}
+}
+
 func TestGoodHistory(t *testing.T) { require.Empty(t, Check(good())) }
 
 // TestEachRule: each corrupted history breaks the rule that it is made for.
@@ -106,8 +122,14 @@ func TestEachRule(t *testing.T) {
 			h.Puts[4].Attempts = []Attempt{ok(9*second, 10*second), ok(25*second, 26*second)}
 			again(h, "a", "m5", func(d *Delivery) { d.ID = id(0, 90) })
 		}},
+		"a repeat is answered as new": {"answered", func(h *History) {
+			h.Puts[4].Attempts = []Attempt{ok(9*second, 10*second), {Sent: 11 * second, Answered: 12 * second, Answer: OK, New: true}}
+		}},
+		"a repeat is answered with another place": {"answered", func(h *History) {
+			h.Puts[4].Attempts = []Attempt{{Sent: 9 * second, Answered: 10 * second, Answer: OK, Place: "a"}, {Sent: 11 * second, Answered: 12 * second, Answer: OK, Place: "b"}}
+		}},
 		"an id with two bodies": {"rewritten", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.ID = id(0, 1) }) }},
-		"no id":                 {"rewritten", func(h *History) { of(h, "a", "m0").ID = "x" }},
+		"no id":                 {"malformed", func(h *History) { of(h, "a", "m0").ID = "x" }},
 		"half a put": {"torn", func(h *History) {
 			h.Puts[1].Attempts[0].Answer = InDoubt
 			without(h, "a", "m2")
@@ -167,6 +189,19 @@ func TestEachRule(t *testing.T) {
 		"accepted by another right":                                 {"rights", func(h *History) { h.Uses[1].Right = "consume" }},
 		"delivered long after the right was revoked": {"rights", func(h *History) {
 			h.Uses[3] = Use{Who: "u#1", Right: "publish", Broker: "n1", Sent: 3 * second, Answered: 14 * second, Accepted: true, Pushed: true}
+		}},
+		"a successor steps back behind a finish": {"passed", func(h *History) { fence(h); again(h, "f", "m1", func(d *Delivery) { d.Epoch, d.At = 2, 70*second }) }},
+		"a successor leaves one out":             {"passed", func(h *History) { fence(h); without(h, "f", "m2") }},
+		"the log does not have what a channel delivered": {"lost", func(h *History) {
+			h.Channels = append(h.Channels, Channel{Name: "log", Log: true})
+			for _, body := range []string{"m0", "m1", "m2", "m3"} {
+				again(h, "a", body, func(d *Delivery) { d.Channel, d.Settled = "log", nil })
+			}
+		}},
+		"finished without an answer, and again too often": {"redelivered", func(h *History) {
+			h.Tolerance.AfterFinish = 1
+			again(h, "o", "m5", func(d *Delivery) { d.At = 60 * second })
+			again(h, "o", "m5", func(d *Delivery) { d.At = 61 * second })
 		}},
 		"no attempt": {"attempts", func(h *History) { of(h, "a", "m0").Attempts = 0 }},
 		"again, finished": {"redelivered", func(h *History) {
@@ -260,6 +295,23 @@ func TestAllowances(t *testing.T) {
 		"delivered by a broker that was cut off": func(h *History) {
 			h.Faults = []Disturbance{{From: 10 * second, To: 20 * second}}
 			h.Uses[3] = Use{Who: "u#1", Right: "publish", Broker: "n1", Sent: 3 * second, Answered: 18 * second, Accepted: true, Pushed: true}
+		},
+		"a deposed leader steps back, as its fencing token says": func(h *History) {
+			fence(h)
+			of(h, "f", "m5").Epoch = 3
+			again(h, "f", "m1", func(d *Delivery) { d.Epoch, d.At = 2, 70*second })
+		},
+		"a successor repeats the last one that was finished": func(h *History) {
+			fence(h)
+			again(h, "f", "m5", func(d *Delivery) { d.Epoch, d.At = 3, 70*second })
+		},
+		"before its time by less than clocks differ": func(h *History) {
+			h.Tolerance.Clocks = 20 * second
+			of(h, "a", "m3").At = 9 * second
+		},
+		"finished without an answer, and again as often as is tolerated": func(h *History) {
+			h.Tolerance.AfterFinish = 1
+			again(h, "o", "m5", func(d *Delivery) { d.At = 60 * second })
 		},
 		"a channel that was made later": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "late", Since: 60 * second}) },
 	} {

@@ -229,12 +229,12 @@ func (w Witness) verdict(output string, failed bool) (Verdict, string) {
 }
 
 // sayings are the forms in which checks report a failure, the more specific ones first:
-// the model and the simulator, scripts, the judge of histories, power cuts, brokers that
+// the model and the simulator, scripts, the judge, power cuts, brokers that
 // ended, testify. The groups are what is quoted.
 var sayings = []*regexp.Regexp{
 	regexp.MustCompile(`broken promise: ([^\n]*)`),
 	regexp.MustCompile(`(?m)^ +--- FAIL: TestScripts/(\S+)`),
-	regexp.MustCompile(`(?m)^[ \t]*((?:lost|unexpected|refused|rolled back|duplicate|rewritten|hole|reordered): [^\n]*)`),
+	regexp.MustCompile(`(?m)^[ \t]*((?:lost|unexpected|malformed|refused|rolled back|duplicate|rewritten|torn|hole|reordered|early|stray|passed|shared|attempts|vanished|stale|redelivered): [^\n]*)`),
 	regexp.MustCompile(`(?m)^ *[a-z0-9_]+\.go:\d+: ((?:n\d+ ended by itself|waited)[^\n]*)`),
 	regexp.MustCompile(`(?s)Error: +\t?(.*?)\n\s+Test: +\t?\S+(?:\n\s+Messages: +\t?([^\n]*))?`),
 }

@@ -29,10 +29,11 @@ type put struct {
 // attempt is one try at one node. Its outcome is the machine's answer, even if that
 // answer was lost on its way to the producer; 0 = none (yet).
 type attempt struct {
-	h       *host
-	at      micros
-	outcome outcome.Outcome
-	refused bool // never reached a machine
+	h        *host
+	at       micros
+	outcome  outcome.Outcome
+	answered micros // when the machine gave its outcome
+	refused  bool   // never reached a machine
 }
 
 // definite reports that no attempt can have left anything in a log.
@@ -137,7 +138,7 @@ func (c *producer) arrive(n *node, p *put, a *attempt, settle func(outcome.Outco
 	}
 	a.h = h
 	h.propose(c.draft(p), func(done outcome.Completion) {
-		a.outcome = done.Outcome
+		a.outcome, a.answered = done.Outcome, c.w.now
 		c.w.check.answered(h, p, done)
 		if c.rand.IntN(50) == 0 {
 			return // lost on the way back

@@ -4,17 +4,18 @@ import (
 	"bytes"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // consumed is what the consumer of one partition saw and did.
 type consumed struct {
-	deliveries []history.Delivery
+	deliveries []*judge.Delivery
 	delivered  []ident.Sequence               // of which messages
 	finished   map[ident.Sequence]ident.Epoch // on all in-sync replicas since that epoch
 	forgotten  []forgotten                    // deliveries of messages that a recovery gave up
@@ -57,7 +58,8 @@ func (c *checker) delivered(h *host, d api.Delivery) {
 		c.w.cover[StateRelocatedSeen]++
 	}
 	l.delivered = append(l.delivered, seq)
-	l.deliveries = append(l.deliveries, history.Delivery{ID: string(d.ID[:]), Body: string(d.Message.Body), Attempts: d.Message.Attempts})
+	at := c.w.now.duration()
+	l.deliveries = append(l.deliveries, &judge.Delivery{Channel: reader, ID: string(d.ID[:]), Body: string(d.Message.Body), Attempts: int(d.Message.Attempts), Asked: at, At: at})
 }
 
 // latest is the latest time that is right, or that some clock has shown. A message is due when the
@@ -95,6 +97,13 @@ func (c *checker) finishing(h *host, d api.Delivery) {
 		return
 	}
 	l.tried[d.Message.Seq] = true
+	id := string(d.ID[:])
+	for _, x := range slices.Backward(l.deliveries) {
+		if x.ID == id {
+			x.Settled = append(x.Settled, judge.Settlement{Verb: "finish", At: c.w.now.duration(), Unknown: true})
+			break
+		}
+	}
 	for l.tried[l.front] {
 		l.front++
 	}
@@ -120,48 +129,66 @@ func (l *ledger) message(seq ident.Sequence) (queue.Message, bool) {
 	return found[0], true
 }
 
-// clients judges what all clients saw, as the tests with real processes do.
+// reader is the channel of the consumers.
+const reader = "reader"
+
+// clients judges what all clients saw, as the tests with real processes do. An unconfirmed finish may be forgotten any number of
+// times. Confirmed ones are checked at each delivery. Of a put that an operator's recovery has removed, some messages may have been
+// delivered before: each is judged by itself.
 func (c *checker) clients() {
-	var h history.History
+	h := judge.History{Topic: "simulated", Channels: []judge.Channel{{Name: reader, Whole: true}}, Tolerance: judge.Tolerance{AfterFinish: judge.AnyNumber}}
 	for _, p := range c.w.puts {
-		answers := p.answers()
+		all := judge.Put{Producer: int(p.draft.Request.Producer), Bodies: p.bodies, Attempts: p.answers()}
+		if !p.excused() {
+			h.Puts = append(h.Puts, &all)
+			continue
+		}
 		for _, body := range p.bodies {
-			h.Puts = append(h.Puts, history.Put{Producer: int(p.draft.Request.Producer), Body: body, Answers: answers})
+			one := all
+			one.Bodies = []string{body}
+			h.Puts = append(h.Puts, &one)
 		}
 	}
 	for p := range c.w.ledgers {
-		h.Deliveries = append(h.Deliveries, c.w.ledgers[p].deliveries...)
+		l := &c.w.ledgers[p]
+		h.Deliveries = append(h.Deliveries, l.deliveries...)
+		for _, d := range l.deliveries {
+			if l.n > 0 && len(d.Settled) == 0 { // a recovery may have removed it from the log
+				d.Settled = []judge.Settlement{{Verb: "finish", At: d.At, Unknown: true}}
+			}
+		}
 	}
-	// An unconfirmed finish may be forgotten any number of times. Confirmed ones are
-	// checked at each delivery.
-	if r := history.Check(h, history.Limits{Redelivered: -1}); len(r.Faults) > 0 {
+	if r := judge.Judge(&h); len(r.Violations) > 0 {
 		c.w.failf("history", -1, "%s", r)
 	}
 }
 
 // answers are those of all attempts, as the machines gave them.
-func (p *put) answers() (all []history.Answer) {
+func (p *put) answers() (all []judge.Attempt) {
 	for _, a := range p.attempts {
+		x := judge.Attempt{Sent: a.at.duration(), Answered: a.answered.duration(), Answer: a.answer()}
 		if p.excused() {
-			all = append(all, history.InDoubt)
-			continue
+			x.Answer = judge.InDoubt
 		}
-		switch a.outcome {
-		case outcome.Committed, outcome.Duplicate, outcome.Repeated:
-			all = append(all, history.OK)
-		case outcome.RolledBack:
-			all = append(all, history.RolledBack)
-		case outcome.InDoubt:
-			all = append(all, history.InDoubt)
-		case 0:
-			if a.refused {
-				all = append(all, history.Refused)
-			} else {
-				all = append(all, history.InDoubt)
-			}
-		default:
-			all = append(all, history.Refused)
+		all = append(all, x)
+	}
+	return all
+}
+
+func (a *attempt) answer() judge.Answer {
+	switch a.outcome {
+	case outcome.Committed, outcome.Duplicate, outcome.Repeated:
+		return judge.OK
+	case outcome.RolledBack:
+		return judge.RolledBack
+	case outcome.InDoubt:
+		return judge.InDoubt
+	case 0:
+		if !a.refused {
+			return judge.InDoubt
 		}
 	}
-	return slices.Clip(all)
+	return judge.Refused
 }
+
+func (t micros) duration() time.Duration { return time.Duration(t) * time.Microsecond }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -208,7 +208,7 @@ func (l *ledger) forget(start, from ident.Sequence) {
 // forgotten is a delivery of a message that a recovery gave up.
 type forgotten struct {
 	seq ident.Sequence
-	history.Delivery
+	*judge.Delivery
 }
 
 // remember is for a second recovery, which may continue with a history that the first one gave

@@ -177,7 +177,7 @@ func (w *world) probe() {
 		a := &attempt{h: h, at: w.now}
 		put.attempts = append(put.attempts, a)
 		h.propose(put.draft.Clone(), func(c outcome.Completion) {
-			a.outcome = c.Outcome
+			a.outcome, a.answered = c.Outcome, w.now
 			w.check.answered(h, put, c)
 			if c.Outcome != outcome.Committed {
 				w.failf("liveness", p, "a put to the healed cluster is %s", outcomeText[c.Outcome])

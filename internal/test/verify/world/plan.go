@@ -51,7 +51,7 @@ func (w *World) draw() shape {
 	for i := range 1 + r.IntN(3) {
 		t := kinds[r.IntN(len(kinds))](r, i)
 		t.create += fmt.Sprintf("&replication_factor=%d&min_in_sync=%d", s.replicas, s.replicas/2+1)
-		t.h = &judge.History{Topic: t.name, TTL: t.ttl}
+		t.h = &judge.History{Topic: t.name, TTL: t.ttl, Tolerance: judge.Tolerance{AfterFinish: judge.AnyNumber}}
 		if t.dedupe != "" {
 			t.h.Windows = []judge.Window{{For: firstWindow}}
 		}
@@ -121,7 +121,7 @@ func ordered(r *rand.Rand, i int) *topic {
 func failing(r *rand.Rand, i int) *topic {
 	t := plain(r, i)
 	t.name, t.fails = fmt.Sprintf("failing%d", i), true
-	t.dead = &topic{name: fmt.Sprintf("dead%d", i), channels: []channel{{name: "c0"}}, consumers: 1, h: &judge.History{}}
+	t.dead = &topic{name: fmt.Sprintf("dead%d", i), channels: []channel{{name: "c0"}}, consumers: 1, h: &judge.History{Tolerance: judge.Tolerance{AfterFinish: judge.AnyNumber}}}
 	for j := range t.channels {
 		t.channels[j].attempts = 2 + r.IntN(3)
 	}

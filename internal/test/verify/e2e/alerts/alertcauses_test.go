@@ -15,7 +15,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestAlertsOfADisk: the disk of one broker gets full, and hangs.
@@ -48,7 +48,7 @@ func TestAlertsOfADisk(t *testing.T) {
 	f.Gone("low_space")
 	f.Noted()
 
-	c.Until("puts are taken again", func() bool { return e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "again") == history.OK })
+	c.Until("puts are taken again", func() bool { return e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "again") == judge.OK })
 	hangs := 8 * time.Second
 	if w.Camera != nil {
 		hangs *= 3

@@ -21,7 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/skew"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestAlertOfAConsumer: brokers that were built with a clock that the test sets. A message is
@@ -235,7 +235,7 @@ func TestAlertOfACoreLoop(t *testing.T) {
 	f.Fires("LockstepCoreLoopStalled")
 	c.Until("others to lead", func() bool { return !leadsSome(c, e2etest.Topic, "n3") })
 	f.Page += fmt.Sprintf("; others lead after %.1f s", time.Since(f.Caused).Seconds())
-	c.Until("a put", func() bool { return e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "beside it") == history.OK })
+	c.Until("a put", func() bool { return e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "beside it") == judge.OK })
 	require.Contains(t, c.Logged("n3"), "stalled: ")
 	require.NoError(t, os.Remove(stuck))
 	f.Gone("broker_hangs")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestOldCopyAtAColdStart: n1 and n2 alone hold the last puts, and that n3 is not in
@@ -22,7 +22,7 @@ func TestOldCopyAtAColdStart(t *testing.T) {
 		t.Run(late.String(), func(t *testing.T) {
 			c := e2etest.Start(t, 3)
 			c.Create(e2etest.Topic, e2etest.Channel, 1)
-			require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[1], e2etest.Topic, "before"))
+			require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[1], e2etest.Topic, "before"))
 			c.Whole(e2etest.Topic)
 			b, err := c.Broker("n1")
 			require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestOldCopyAtAColdStart(t *testing.T) {
 			c.Crash("n3")
 			const puts = 100
 			for i := range puts {
-				require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[1], e2etest.Topic, fmt.Sprintf("m%d", i)))
+				require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[1], e2etest.Topic, fmt.Sprintf("m%d", i)))
 			}
 			for _, name := range []string{"n1", "n2"} {
 				c.Down.Begin(name)
@@ -81,7 +81,7 @@ func TestCopiedConfigurationHurtsNobody(t *testing.T) {
 			require.Equal(t, 1, code, said)
 			require.Contains(t, said, "a --node-name of its own", said)
 			require.Empty(t, c.Dead("n2"))
-			require.Equal(t, history.OK, e2etest.PutOnce(*twin, e2etest.Topic, "goes on"))
+			require.Equal(t, judge.OK, e2etest.PutOnce(*twin, e2etest.Topic, "goes on"))
 			c.Whole(e2etest.Topic)
 			require.NotContains(t, c.Logged("n2"), "registration lost")
 		})

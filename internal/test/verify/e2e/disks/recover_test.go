@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestTwoOfThreeDisksDestroyed: the broker that is left holds everything, and the
@@ -21,7 +21,7 @@ func TestTwoOfThreeDisksDestroyed(t *testing.T) {
 	c.Create(e2etest.Topic, e2etest.Channel, 2)
 	const messages = 200
 	for i := range messages {
-		require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[i%3], e2etest.Topic, fmt.Sprintf("m%d", i)))
+		require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[i%3], e2etest.Topic, fmt.Sprintf("m%d", i)))
 	}
 	c.Whole(e2etest.Topic)
 	c.CrashAll()
@@ -40,7 +40,7 @@ func TestTwoOfThreeDisksDestroyed(t *testing.T) {
 		}
 	}
 	c.Whole(e2etest.Topic)
-	require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "after"))
+	require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "after"))
 	c.Until("all messages", func() bool { return c.Committed(e2etest.Topic) == messages+1 })
 	c.Check(e2etest.Topic)
 }
@@ -58,11 +58,11 @@ func TestInSyncDisksDestroyed(t *testing.T) {
 		survivor = e2etest.Names(c)[1]
 	}
 	for i := range 100 {
-		require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[2], e2etest.Topic, fmt.Sprintf("kept%d", i)))
+		require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[2], e2etest.Topic, fmt.Sprintf("kept%d", i)))
 	}
 	c.Crash(survivor)
 	for i := range 50 {
-		require.Equal(t, history.OK, e2etest.PutOnce(c.Other(survivor), e2etest.Topic, fmt.Sprintf("lost%d", i)))
+		require.Equal(t, judge.OK, e2etest.PutOnce(c.Other(survivor), e2etest.Topic, fmt.Sprintf("lost%d", i)))
 	}
 	for _, name := range e2etest.Names(c) {
 		if name != survivor {
@@ -83,7 +83,7 @@ func TestInSyncDisksDestroyed(t *testing.T) {
 	require.Error(t, err, out)
 	c.Must(append(args, e2etest.Topic+"/0")...)
 	c.Whole(e2etest.Topic)
-	require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "after"))
+	require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "after"))
 	c.Until("what was left, and one more", func() bool { return c.Committed(e2etest.Topic) == 101 })
 	c.Check(e2etest.Topic)
 }
@@ -113,12 +113,12 @@ func TestOldDiskComesBackAfterARecovery(t *testing.T) {
 		survivor = e2etest.Names(c)[1]
 	}
 	for i := range 100 {
-		require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[2], e2etest.Topic, fmt.Sprintf("kept%d", i)))
+		require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[2], e2etest.Topic, fmt.Sprintf("kept%d", i)))
 	}
 	c.Crash(survivor)
 	const lost = 200
 	for i := range lost {
-		require.Equal(t, history.OK, e2etest.PutOnce(c.Other(survivor), e2etest.Topic, fmt.Sprintf("lost%d", i)))
+		require.Equal(t, judge.OK, e2etest.PutOnce(c.Other(survivor), e2etest.Topic, fmt.Sprintf("lost%d", i)))
 	}
 	for _, name := range e2etest.Names(c) {
 		if name != survivor {
@@ -135,7 +135,7 @@ func TestOldDiskComesBackAfterARecovery(t *testing.T) {
 	}
 	c.Must("recover", "topic", e2etest.Topic, "--from", survivor, "--confirm", e2etest.Topic+"/0")
 	c.Whole(e2etest.Topic)
-	require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "after"))
+	require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "after"))
 
 	c.Crash(old)
 	require.NoError(t, os.RemoveAll(b.DataDir))

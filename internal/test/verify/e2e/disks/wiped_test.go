@@ -14,7 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestWipedDataPath: brokers lose their disks, one after the other, the member
@@ -75,7 +75,7 @@ func TestWipedAlone(t *testing.T) {
 	t.Parallel()
 	c := e2etest.Start(t, 3)
 	c.CreateWith(e2etest.Topic, e2etest.Channel, "replication_factor", "1")
-	require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "only"))
+	require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "only"))
 	holder := c.Leader(e2etest.Topic)
 	b, err := c.Broker(holder)
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestLostMetadata(t *testing.T) {
 	t.Parallel()
 	c := e2etest.Start(t, 1)
 	c.Create(e2etest.Topic, e2etest.Channel, 1)
-	require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "only"))
+	require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "only"))
 	c.Crash("n1")
 	dir := c.Brokers[0].DataDir
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "etcd")))

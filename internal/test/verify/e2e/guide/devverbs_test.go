@@ -12,7 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // dev runs `nsqctl dev` on the cluster's directory.
@@ -62,7 +62,7 @@ func TestStartAfterAllDied(t *testing.T) {
 	require.Contains(t, c.Logged("n3"), "stopped")
 	out, err = dev(c, "start", "n2", "n3", "--wait=60s")
 	require.NoError(t, err, out)
-	require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "x"))
+	require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "x"))
 
 	out, err = dev(c, "logs", "n1", "n2", "-n", "1")
 	require.NoError(t, err, out)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestConsumeThroughKills: leaders die while a consumer works through a backlog.
@@ -43,9 +43,11 @@ func TestConsumeThroughKills(t *testing.T) {
 	s.Allow(len(all))
 	s.WaitDistinct(len(all))
 	c.Drained(e2etest.Topic, e2etest.Channel)
-	report := history.Check(history.History{Puts: puts, Deliveries: s.All()}, history.Limits{Redelivered: kills * againMax})
+	h := s.History(puts)
+	h.Tolerance.AfterFinish = kills * againMax
+	report := judge.Judge(h)
 	t.Log(report)
-	require.Empty(t, report.Faults)
+	require.Empty(t, report.Violations)
 	require.Equal(t, e2etest.Checksum(all), s.Checksum())
 	c.Check(e2etest.Topic)
 }

@@ -1,7 +1,6 @@
 package loss
 
 import (
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -9,47 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
-
-// TestKillAllUnderLoad: followers die first, the leader a moment later, with puts
-// that only it has written. The followers come back alone and continue without
-// those; the old leader has to give them up (P1 to P3).
-func TestKillAllUnderLoad(t *testing.T) {
-	t.Parallel()
-	s := e2etest.UnderLoad(t, 1)
-	truncations := uint64(0)
-	for i := range e2etest.Rounds(3, 20) {
-		leader := s.Leader(e2etest.Topic)
-		followers := slices.DeleteFunc(e2etest.Names(s.Cluster), func(n string) bool { return n == leader })
-		for _, name := range append(slices.Clone(followers), leader) {
-			s.Down.Begin(name)
-			require.NoError(t, s.Signal(name, syscall.SIGKILL))
-		}
-		for _, name := range e2etest.Names(s.Cluster) {
-			require.NoError(t, s.Kill(name))
-		}
-		for _, name := range followers {
-			require.NoError(t, s.Start(name))
-		}
-		for _, name := range followers {
-			s.ReadyAgain(name)
-		}
-		s.WaitProgress(200)
-		s.Restart(leader)
-		s.Whole(e2etest.Topic)
-		n := s.Counters().Truncations
-		t.Logf("round %d: leader was %s, truncations %d", i+1, leader, n)
-		truncations += n
-		s.WaitProgress(500)
-	}
-	s.Finish(t)
-	t.Logf("truncations: %d", truncations)
-	if env.Long() {
-		require.NotZero(t, truncations, "void: nobody ever had to give anything up")
-	}
-}
 
 // TestRollback: both followers of a topic hang while etcd does not, for longer
 // than a write may take. Puts that only the leader has written are rolled back, and the
@@ -125,7 +85,7 @@ func answers(l *e2etest.Load, since time.Time) map[string]int {
 // silence is the longest time since a moment in which nothing was acknowledged.
 func silence(l *e2etest.Load, since time.Time) (gap time.Duration) {
 	for _, a := range l.Attempted() {
-		if a.Answer == history.OK && a.To.After(since) {
+		if a.Answer == judge.OK && a.To.After(since) {
 			gap, since = max(gap, a.To.Sub(since)), a.To
 		}
 	}

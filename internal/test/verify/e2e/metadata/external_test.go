@@ -11,7 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestExternalEtcd: clusters of two and of four brokers on one etcd outside, with
@@ -31,16 +31,16 @@ func TestExternalEtcd(t *testing.T) {
 			require.Equal(t, min(brokers, 3), v.ReplicationFactor)
 			require.Equal(t, 2, v.MinInSync)
 			for _, b := range c.Brokers {
-				require.Equal(t, history.OK, e2etest.PutOnce(b, e2etest.Topic, "before "+b.Name))
+				require.Equal(t, judge.OK, e2etest.PutOnce(b, e2etest.Topic, "before "+b.Name))
 			}
 			victim := c.Leader(e2etest.Topic)
 			c.Crash(victim)
 			if brokers > 2 {
-				require.Equal(t, history.OK, e2etest.PutOnce(c.Other(victim), e2etest.Topic, "while one is dead"))
+				require.Equal(t, judge.OK, e2etest.PutOnce(c.Other(victim), e2etest.Topic, "while one is dead"))
 			}
 			c.Restart(victim)
 			c.Whole(e2etest.Topic)
-			require.Equal(t, history.OK, e2etest.PutOnce(c.Other(victim), e2etest.Topic, "after"))
+			require.Equal(t, judge.OK, e2etest.PutOnce(c.Other(victim), e2etest.Topic, "after"))
 			if brokers > 3 {
 				decommission(c, victim)
 			}

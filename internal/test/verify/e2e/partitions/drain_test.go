@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // controller is the broker that is the controller now.
@@ -58,7 +58,7 @@ func latencyOf(l *e2etest.Load, spans ...span) (all latency) {
 		length += s.to.Sub(s.from)
 	}
 	for _, a := range l.Attempted() {
-		if a.Answer == history.OK && slices.ContainsFunc(spans, func(s span) bool { return a.Due.After(s.from) && a.Due.Before(s.to) }) {
+		if a.Answer == judge.OK && slices.ContainsFunc(spans, func(s span) bool { return a.Due.After(s.from) && a.Due.Before(s.to) }) {
 			took = append(took, a.To.Sub(a.Due))
 		}
 	}

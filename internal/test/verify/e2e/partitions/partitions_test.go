@@ -16,7 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // perTopic is how many partitions a topic of these tests has; an external etcd in
@@ -38,7 +38,7 @@ func TestManyPartitionsLoseTheirLeader(t *testing.T) {
 	t.Logf("%d partitions of a killed broker have new leaders after %s", led, took.Round(time.Millisecond))
 	require.Less(t, took, e2etest.Slack(3*time.Second))
 	for i := range 5 {
-		require.Equal(t, history.OK, e2etest.PutOnce(c.Other(victim), many(i), "after"))
+		require.Equal(t, judge.OK, e2etest.PutOnce(c.Other(victim), many(i), "after"))
 	}
 	c.Restart(victim)
 	c.Until("all in sync", func() bool { return allInSync(c) })
@@ -56,7 +56,7 @@ func TestTopicOfManyPartitions(t *testing.T) {
 	t.Logf("%d partitions made in %s", partitions, time.Since(began).Round(time.Millisecond))
 	c.Whole(e2etest.Topic)
 	for i := range 100 {
-		require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[i%3], e2etest.Topic, fmt.Sprintf("m%d", i)))
+		require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[i%3], e2etest.Topic, fmt.Sprintf("m%d", i)))
 	}
 	out, err := c.Nsqctl("topic", "create", "too-many", "--partitions", "1025")
 	require.Error(t, err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestClusterBehindTLSAndToken: brokers that talk by mutual TLS, with a token
@@ -27,7 +27,7 @@ func TestClusterBehindTLSAndToken(t *testing.T) {
 	c := e2etest.Start(t, 3, "--cluster-token-file="+token, "--rpc-tls-cert="+ca.File("broker.pem"),
 		"--rpc-tls-key="+ca.File("broker.key"), "--rpc-tls-ca="+ca.File("ca.pem"))
 	c.Create(e2etest.Topic, e2etest.Channel, 1)
-	require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "first"))
+	require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "first"))
 
 	c.Crash("n3")
 	require.NoError(t, os.WriteFile(token, []byte("another"), 0o600))
@@ -40,7 +40,7 @@ func TestClusterBehindTLSAndToken(t *testing.T) {
 	require.NoError(t, os.WriteFile(token, []byte("secret"), 0o600))
 	c.Restart("n3")
 	c.Whole(e2etest.Topic)
-	require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[2], e2etest.Topic, "second"))
+	require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[2], e2etest.Topic, "second"))
 	requireStranger(c, t, "n1")
 }
 

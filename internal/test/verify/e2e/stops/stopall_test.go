@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestAllStopAtOnce: Ctrl-C of a whole cluster. No broker can transfer leadership to
@@ -16,7 +16,7 @@ func TestAllStopAtOnce(t *testing.T) {
 	c := e2etest.Start(t, 3)
 	c.Create(e2etest.Topic, e2etest.Channel, 8)
 	for i := range e2etest.Rounds(2, 10) {
-		require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "before"))
+		require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[0], e2etest.Topic, "before"))
 		began := time.Now()
 		require.NoError(t, c.StopAll(20*time.Second))
 		took := time.Since(began)

@@ -16,7 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // takeover watches one topic through one broker: its leader, and puts and a consumer
@@ -26,16 +26,16 @@ type takeover struct {
 	partitions int
 	mu         sync.Mutex
 	killed     time.Time
-	first      map[uint16]time.Time // by partition: delivery of a message put after the kill
-	started    map[uint16]time.Time // its leader was seen
+	first      map[int]time.Time // by partition: delivery of a message put after the kill
+	started    map[int]time.Time // its leader was seen
 }
 
 // HandleMessage implements nsq.Handler; bodies are the time of the put.
 func (o *takeover) HandleMessage(m *nsq.Message) error {
 	at := time.Now()
-	place, err := history.ParseID(string(m.ID[:]))
-	if err != nil {
-		return err
+	place, ok := judge.ParseID(string(m.ID[:]))
+	if !ok {
+		return fmt.Errorf("%q is no message id", m.ID[:])
 	}
 	put, err := strconv.ParseInt(string(m.Body), 10, 64)
 	o.mu.Lock()
@@ -50,7 +50,7 @@ func (o *takeover) HandleMessage(m *nsq.Message) error {
 func (o *takeover) begin(killed time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.killed, o.first, o.started = killed, map[uint16]time.Time{}, map[uint16]time.Time{}
+	o.killed, o.first, o.started = killed, map[int]time.Time{}, map[int]time.Time{}
 }
 
 // feed puts to all partitions through one broker, until ctx ends.
@@ -127,7 +127,7 @@ func look(c *e2etest.Cluster, o *takeover, victim string) (all bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range v.Partitions {
-		n := uint16(p.Partition)
+		n := p.Partition
 		if o.started[n].IsZero() && p.Leader != "" && string(p.Leader) != victim {
 			o.started[n] = time.Now()
 		}
@@ -138,7 +138,7 @@ func look(c *e2etest.Cluster, o *takeover, victim string) (all bool) {
 
 // requireSoon holds the next messages of partitions that lost their leader
 // against the start of its successor.
-func (o *takeover) requireSoon(t *testing.T, partitions []uint16, killed time.Time) {
+func (o *takeover) requireSoon(t *testing.T, partitions []int, killed time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	worst, total := time.Duration(0), time.Duration(0)
@@ -152,13 +152,13 @@ func (o *takeover) requireSoon(t *testing.T, partitions []uint16, killed time.Ti
 }
 
 // partitionsOf lists the partitions that a broker leads, by topic.
-func partitionsOf(c *e2etest.Cluster, topics []*takeover, leader string) map[string][]uint16 {
-	led := map[string][]uint16{}
+func partitionsOf(c *e2etest.Cluster, topics []*takeover, leader string) map[string][]int {
+	led := map[string][]int{}
 	for _, o := range topics {
 		v, _ := c.Topic(o.topic)
 		for _, p := range v.Partitions {
 			if string(p.Leader) == leader {
-				led[o.topic] = append(led[o.topic], uint16(p.Partition))
+				led[o.topic] = append(led[o.topic], p.Partition)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 // TestAdministration: with four brokers, and producers at all of them, a replica
@@ -57,7 +57,7 @@ func TestAdministration(t *testing.T) {
 	require.Contains(t, e2etest.Tail(filepath.Join(c.Dir, leaving+".log"), 2<<10), "start it with an empty data path")
 	c.Crash("n4")
 	c.CreateWith("later", e2etest.Channel, "replication_factor", "2") // two of three members of etcd are a majority, two of four are none
-	require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[0], "later", "stored"))
+	require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[0], "later", "stored"))
 	c.Restart("n4")
 	c.Must("cluster", "balance", "--wait", "60s")
 	s.Finish(t)
@@ -76,5 +76,5 @@ func TestOneOfTwoBrokersIsDecommissioned(t *testing.T) {
 	require.NoError(t, c.Stop("n1", 20*time.Second))
 	c.Restart("n1")
 	c.CreateWith("later", e2etest.Channel, "replication_factor", "1")
-	require.Equal(t, history.OK, e2etest.PutOnce(c.Brokers[0], "later", "stored"))
+	require.Equal(t, judge.OK, e2etest.PutOnce(c.Brokers[0], "later", "stored"))
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 // TestKillsDuringCreateAndDelete kills brokers at random while clients make and
@@ -188,8 +189,9 @@ func (m *makers) requireUsable() (ids []ident.TopicID) {
 		m.c.Whole(s.name)
 		v, _ := m.c.Topic(s.name)
 		ids = append(ids, v.ID)
-		s.puts = append(s.puts, history.Put{Body: "last", Answers: []history.Answer{e2etest.PutOnce(m.c.Brokers[0], s.name, "last")}})
-		require.Equal(m.c.T, history.OK, s.puts[len(s.puts)-1].Answers[0], s.name)
+		last := record.Attempt(record.Now(), e2etest.PutOnce(m.c.Brokers[0], s.name, "last"))
+		s.puts = append(s.puts, &judge.Put{Bodies: []string{"last"}, Attempts: []judge.Attempt{last}})
+		require.Equal(m.c.T, judge.OK, last.Answer, s.name)
 		m.requireChannels(s)
 		if s.channels["kept"] == there {
 			m.requireDelivered(s)
@@ -236,7 +238,7 @@ func (m *makers) requireDelivered(s *subject) {
 	m.c.T.Helper()
 	acknowledged := 0
 	for _, put := range s.puts {
-		if slices.Contains(put.Answers, history.OK) {
+		if put.Acknowledged() {
 			acknowledged++
 		}
 	}
@@ -244,8 +246,7 @@ func (m *makers) requireDelivered(s *subject) {
 	k.WaitDistinct(acknowledged)
 	m.c.Drained(s.name, "kept")
 	k.Stop()
-	report := history.Check(history.History{Puts: s.puts, Deliveries: k.All()}, history.Limits{Redelivered: e2etest.AnyNumber})
-	require.Empty(m.c.T, report.Faults, s.name)
+	k.Judge(s.puts)
 }
 
 // requireNothingElse requires that there are messages and keys of existing topics only.

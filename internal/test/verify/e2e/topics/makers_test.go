@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
-	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge/record"
 )
 
 // standing is what its client knows of a topic or a channel.
@@ -28,7 +29,7 @@ type subject struct {
 	name     string
 	topic    standing
 	channels map[string]standing
-	puts     []history.Put
+	puts     []*judge.Put
 }
 
 // maker is a client that makes topics and channels, publishes and deletes, one
@@ -149,16 +150,17 @@ func (s *subject) set(channel string, to standing) {
 func (m *maker) publish(s *subject) {
 	body := fmt.Sprintf("%s-%d", s.name, len(s.puts))
 	m.look.Lock()
-	s.puts = append(s.puts, history.Put{Body: body})
+	put := &judge.Put{Bodies: []string{body}}
+	s.puts = append(s.puts, put)
 	m.look.Unlock()
-	put := &s.puts[len(s.puts)-1]
 	for {
 		m.look.RLock()
+		sent, answer := record.Now(), judge.InDoubt
 		status, text := m.request("/pub", url.Values{"topic": {s.name}}, body)
-		put.Answers = append(put.Answers, history.InDoubt)
 		if status == http.StatusOK {
-			put.Answers[len(put.Answers)-1] = history.OK
+			answer = judge.OK
 		}
+		put.Attempts = append(put.Attempts, record.Attempt(sent, answer))
 		vanished := status == http.StatusNotFound
 		if vanished {
 			m.fault(fmt.Sprintf("put to %s: %s", s.name, text))
