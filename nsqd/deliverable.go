@@ -109,8 +109,12 @@ func lifeOf(m *queue.Message) life {
 // message is not delivered but finished, by Reap at the latest, or it goes to the dead letters.
 func (p *Partition) SetTTL(ms int64) { p.ttl.Store(ms) }
 
-func (p *Partition) outlived(l life, now int64) bool {
-	ttl := p.ttl.Load()
+func (p *Partition) outlived(l life, now int64) bool { return l.over(p.ttl.Load(), now) }
+
+// Outlived reports whether a message has expired at a time (unix ns), if its topic limits the life of messages to ttl ms; 0: no limit.
+func Outlived(m *queue.Message, ttl, now int64) bool { return lifeOf(m).over(ttl, now) }
+
+func (l life) over(ttl, now int64) bool {
 	if l.own > 0 && (ttl == 0 || l.own < ttl) {
 		ttl = l.own
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 // Credit follows demand. RDY is the number of messages that a client may have in flight. It is divided over the streams
@@ -150,6 +151,7 @@ func (s *subscription) refreshCredit(now time.Duration) {
 		h.widenLocked()
 		h.sendCreditLocked() // first, otherwise the returned messages would be sent again
 		h.giveBackLocked()
+		h.giveBackExpiredLocked()
 		if h.remote != nil { // the client's time begins when it gets the message
 			h.sendUnseenLocked(wire.VerbTouch, h.remote.buffer.waiting())
 		}
@@ -177,6 +179,22 @@ func (h *partitionSubscription) giveBackLocked() {
 	}
 	beyond := min(len(h.held)+r.buffer.len()-r.credit, r.buffer.len())
 	h.returnLocked(max(beyond, 0))
+}
+
+// giveBackExpiredLocked returns messages that have expired while they waited here. The leader, by its own clock, finishes them or sends
+// them again. So a message is delivered at most as long after its time to live as two calls of refreshCredit are apart.
+func (h *partitionSubscription) giveBackExpiredLocked() {
+	r := h.remote
+	if r == nil || r.buffer.len() == 0 {
+		return
+	}
+	now := time.Now().UnixNano()
+	expired := r.buffer.remove(func(d *api.Delivery) bool { return nsqd.Outlived(&d.Message, h.sub.mu.ttl, now) })
+	if len(expired) == 0 {
+		return
+	}
+	h.sub.freeWaitingLocked(size(expired))
+	h.sendUnseenLocked(wire.VerbRequeue, expired)
 }
 
 func (h *partitionSubscription) returnLocked(n int) {

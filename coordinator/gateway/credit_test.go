@@ -393,6 +393,28 @@ func TestPartsOfTheCredit(t *testing.T) {
 	}
 }
 
+// TestMessagesThatExpireWhileTheyWaitForAClient go back to the leader, which finishes them. A slow client that finishes a message now
+// and then got them long after their time to live.
+func TestMessagesThatExpireWhileTheyWaitForAClient(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 10)
+		q, _ := w.brokers["n1"].Queue(top.Partition(0))
+		q.SetTTL(5000)
+		w.mu.Lock()
+		state := w.topics["orders"]
+		state.Options.TTLMS = 5000
+		w.topics["orders"] = state
+		w.mu.Unlock()
+		w.store(top.Partition(0), 3)
+		w.tick(4 * time.Second)
+		require.Len(t, s.Pull(1, nil), 1, "they wait here")
+		w.tick(3 * time.Second)
+		require.Empty(t, s.Pull(10, nil))
+		require.EqualValues(t, 2, q.Stats("ch", false).Channels[0].ExpiredCount)
+	})
+}
+
 // TestABusyClientHoldsAllAndFinishesNothing: the period that has just been weighed has no finish.
 func TestABusyClientHoldsAllAndFinishesNothing(t *testing.T) {
 	s := &subscription{}

@@ -203,6 +203,22 @@ func (a *arrivals) cut(n int) []api.Delivery {
 	return last
 }
 
+// remove removes and returns the deliveries that are chosen.
+func (a *arrivals) remove(chosen func(*api.Delivery) bool) (removed []api.Delivery) {
+	kept := a.items[:a.head]
+	for _, d := range a.waiting() {
+		if chosen(&d) {
+			removed = append(removed, d)
+		} else {
+			kept = append(kept, d)
+		}
+	}
+	clear(a.items[len(kept):])
+	a.items = kept
+	a.bytes -= size(removed)
+	return removed
+}
+
 // drop removes one message, if present, and returns its memory in bytes.
 func (a *arrivals) drop(seq ident.Sequence) (bytes int) {
 	at := slices.IndexFunc(a.waiting(), func(d api.Delivery) bool { return d.Message.Seq == seq })

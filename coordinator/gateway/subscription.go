@@ -51,6 +51,7 @@ type subscription struct {
 		partitions map[uint16]*partitionSubscription
 		order      []*partitionSubscription
 		demand     demand
+		ttl        int64         // ms that the topic's messages live; 0: no limit
 		busy       bool          // the client holds as many messages as RDY allows, and has finished none for a while
 		memory     limits.Tally  // of the messages that the client has not read: in buffers, or pulled and not written
 		waiting    int           // bytes in the buffers of the streams
@@ -276,6 +277,7 @@ func (s *subscription) reconcile(changed bool) {
 		return
 	}
 	s.growLocked(t)
+	s.mu.ttl = t.Options.TTLMS
 	if s.mu.dry != 0 && now >= s.mu.dry {
 		s.mu.dry = 0
 		s.wake()

@@ -31,6 +31,8 @@
 //	effect        what an operator's request did, as its answer said, is seen soon after
 //	redelivered   a message is not delivered again after its finish was accepted and a quiet time has passed; after finishes
 //	              that have no answer as often as Tolerance says
+//	rights        a broker accepts no request of a client after the end of its right has reached the broker, and denies none before
+//	              that end was asked for
 package judge
 
 import (
@@ -145,8 +147,10 @@ type History struct {
 	Faults     []Disturbance
 	Operations []Operation   // that were answered with success
 	Served     []Disturbance // times in which every put has to be accepted
-	Undrained  bool          // the history ends before every channel was empty: nothing is called lost
-	Lossy      bool          // messages were removed on purpose
+	Grants     []*Grant
+	Uses       []Use
+	Undrained  bool // the history ends before every channel was empty: nothing is called lost
+	Lossy      bool // messages were removed on purpose
 	Tolerance  Tolerance
 }
 
@@ -250,6 +254,9 @@ func check(h *History) *state {
 	s.order()
 	for _, c := range h.Channels {
 		s.consumed(c)
+	}
+	for _, u := range h.Uses {
+		s.rights(u)
 	}
 	if n, most := s.afterFinish(), h.Tolerance.AfterFinish; n > most && most != AnyNumber {
 		s.fault("redelivered", "%d deliveries of messages that were finished before, %d are allowed", n, most)
@@ -542,7 +549,7 @@ func (s *state) consumed(c Channel) {
 		s.kept(c, list)
 	}
 	for _, d := range sorted {
-		s.alive(d)
+		s.alive(d, of[d.ID])
 	}
 	if c.Ordered {
 		s.ordered(c, sorted)
@@ -634,14 +641,14 @@ func (s *state) kept(c Channel, list []*Delivery) {
 }
 
 // alive refuses a delivery after the time to live, unless the way to the consumer was disturbed.
-func (s *state) alive(d *Delivery) {
+func (s *state) alive(d *Delivery, of []*Delivery) {
 	p := s.putOf(d)
 	if s.h.TTL == 0 || p == nil || p.Defer > 0 {
 		return
 	}
 	newest := p.Attempts[len(p.Attempts)-1].Answered
 	if d.At > newest+s.h.TTL+timely+s.h.Tolerance.Clocks && !s.disturbed(d.At-quiet, d.At) {
-		s.fault("stale", "%s was put until %s to live for %s, and came from %s at %s", brief(d.Body), newest, s.h.TTL, d.Channel, d.At)
+		s.fault("stale", "%s was put until %s to live for %s, and came from %s at %s: %s", brief(d.Body), newest, s.h.TTL, d.Channel, d.At, lives(of))
 	}
 }
 

@@ -24,9 +24,19 @@ func ok(sent, answered time.Duration) Attempt {
 func good() *History {
 	h := &History{
 		Operations: []Operation{{Text: "create", At: second, Seen: true}},
-		Topic:      "orders",
-		Channels:   []Channel{{Name: "a"}, {Name: "o", Ordered: true}},
-		Tolerance:  Tolerance{AfterFinish: AnyNumber},
+		Grants: []*Grant{{
+			Who: "u#1", Right: "publish", Asked: 1 * second, Known: map[string]time.Duration{"n1": 2 * second},
+			Withdrawn: 10 * second, Gone: map[string]time.Duration{"n1": 11 * second},
+		}},
+		Uses: []Use{
+			{Who: "u#1", Right: "publish", Broker: "n1", Sent: 0, Answered: second / 2, Denied: true},
+			{Who: "u#1", Right: "publish", Broker: "n1", Sent: 3 * second, Answered: 4 * second, Accepted: true},
+			{Who: "u#1", Right: "publish", Broker: "n1", Sent: 9 * second, Answered: 12 * second, Denied: true},
+			{Who: "u#1", Right: "publish", Broker: "n1", Sent: 12 * second, Answered: 13 * second, Denied: true},
+		},
+		Topic:     "orders",
+		Channels:  []Channel{{Name: "a"}, {Name: "o", Ordered: true}},
+		Tolerance: Tolerance{AfterFinish: AnyNumber},
 		Puts: []*Put{
 			{Bodies: []string{"m0"}, Attempts: []Attempt{ok(1*second, 2*second)}},
 			{Bodies: []string{"m1", "m2"}, Attempts: []Attempt{ok(3*second, 4*second)}},
@@ -170,8 +180,16 @@ func TestEachRule(t *testing.T) {
 			h.TTL, h.Channels[0].MaxAttempts = time.Hour, 3
 			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 20 * second, Accepted: true}}
 		}},
-		"after its time to live":                 {"stale", func(h *History) { h.TTL = 5 * second }},
-		"deleted, and still there":               {"effect", func(h *History) { h.Operations = []Operation{{Text: "delete", At: 50 * second}} }},
+		"after its time to live":                                    {"stale", func(h *History) { h.TTL = 5 * second }},
+		"deleted, and still there":                                  {"effect", func(h *History) { h.Operations = []Operation{{Text: "delete", At: 50 * second}} }},
+		"accepted before the right was granted":                     {"rights", func(h *History) { h.Uses[0].Denied, h.Uses[0].Accepted = false, true }},
+		"accepted after the right was revoked":                      {"rights", func(h *History) { h.Uses[3].Denied, h.Uses[3].Accepted = false, true }},
+		"denied while the right was there":                          {"rights", func(h *History) { h.Uses[1].Denied, h.Uses[1].Accepted = true, false }},
+		"accepted by the right of the user of the same name before": {"rights", func(h *History) { h.Uses[1].Who = "u#0" }},
+		"accepted by another right":                                 {"rights", func(h *History) { h.Uses[1].Right = "consume" }},
+		"delivered long after the right was revoked": {"rights", func(h *History) {
+			h.Uses[3] = Use{Who: "u#1", Right: "publish", Broker: "n1", Sent: 3 * second, Answered: 14 * second, Accepted: true, Pushed: true}
+		}},
 		"a successor steps back behind a finish": {"passed", func(h *History) { fence(h); again(h, "f", "m1", func(d *Delivery) { d.Epoch, d.At = 2, 70*second }) }},
 		"a successor leaves one out":             {"passed", func(h *History) { fence(h); without(h, "f", "m2") }},
 		"the log does not have what a channel delivered": {"lost", func(h *History) {
@@ -263,6 +281,20 @@ func TestAllowances(t *testing.T) {
 			h.Windows = []Window{{0, 60 * second}, {time.Second, 10 * second}}
 			h.Puts[4].Attempts = []Attempt{ok(9*second, 10*second), ok(25*second, 26*second)}
 			again(h, "a", "m5", func(d *Delivery) { d.ID, d.Receipt = id(0, 90), "other" })
+		},
+		"accepted by a broker that may not know of the end yet": func(h *History) {
+			h.Uses[3].Denied, h.Uses[3].Accepted, h.Uses[3].Broker = false, true, "n2"
+		},
+		"revoked, and granted again": func(h *History) {
+			h.Uses[3].Denied, h.Uses[3].Accepted = false, true
+			h.Grants = append(h.Grants, &Grant{Who: "u#1", Right: "publish", Asked: 12 * second})
+		},
+		"delivered when the right has just ended": func(h *History) {
+			h.Uses[3] = Use{Who: "u#1", Right: "publish", Broker: "n1", Sent: 3 * second, Answered: 12 * second, Accepted: true, Pushed: true}
+		},
+		"delivered by a broker that was cut off": func(h *History) {
+			h.Faults = []Disturbance{{From: 10 * second, To: 20 * second}}
+			h.Uses[3] = Use{Who: "u#1", Right: "publish", Broker: "n1", Sent: 3 * second, Answered: 18 * second, Accepted: true, Pushed: true}
 		},
 		"a deposed leader steps back, as its fencing token says": func(h *History) {
 			fence(h)

@@ -30,10 +30,15 @@ type wire struct {
 
 // dial connects a client to a broker.
 func (w *World) dial(client string, ip net.IP, m *machine, identify map[string]any) (*wire, error) {
+	return w.dialAs(w.token(), client, ip, m, identify)
+}
+
+// dialAs connects a client that has a token, or "".
+func (w *World) dialAs(token, client string, ip net.IP, m *machine, identify map[string]any) (*wire, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	open := w.net.dialer(client, ip)
-	d := nsqclient.Dialer{Identify: identify, Open: func(ctx context.Context, _, address string) (net.Conn, error) { return open(ctx, address) }}
+	d := nsqclient.Dialer{Secret: token, Identify: identify, Open: func(ctx context.Context, _, address string) (net.Conn, error) { return open(ctx, address) }}
 	c, err := d.Dial(ctx, m.addr(tcpPort).String(), answerLimit)
 	if err != nil {
 		return nil, err
@@ -403,8 +408,8 @@ func post(c *http.Client, url string, header http.Header, body string) (int, str
 // client makes an HTTP client of a machine of the world.
 func (w *World) client(name string, ip net.IP) *http.Client {
 	dial := w.net.dialer(name, ip)
-	return &http.Client{Timeout: answerLimit, Transport: &http.Transport{
+	return &http.Client{Timeout: answerLimit, Transport: bearer{w.token(), &http.Transport{
 		DialContext:         func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
 		MaxIdleConnsPerHost: 2, IdleConnTimeout: 5 * time.Second,
-	}}
+	}}}
 }

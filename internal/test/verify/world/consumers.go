@@ -97,18 +97,14 @@ func isSettle(text string) bool {
 
 // message handles one message in one of a consumer's ways.
 func (c *consumer) message(conn *wire, frame []byte) bool {
-	const head = 8 + 2 + 16
-	if len(frame) < head {
+	d := messageOf(frame)
+	if d == nil {
 		return false
 	}
-	body := frame[head:]
-	if c.c.ordered && len(body) > 12 { // 8 bytes of offset, 4 of size
-		body = body[12:]
+	if c.c.ordered && len(d.Body) > 12 { // 8 bytes of offset, 4 of size
+		d.Body = d.Body[12:]
 	}
-	d := &judge.Delivery{
-		Channel: c.c.name, Consumer: c.name, ID: string(frame[10:26]), Body: string(body),
-		Attempts: int(binary.BigEndian.Uint16(frame[8:])), At: c.w.now(), Asked: c.w.now(),
-	}
+	d.Channel, d.Consumer, d.At, d.Asked = c.c.name, c.name, c.w.now(), c.w.now()
 	c.w.lock(func() { c.t.h.Deliveries = append(c.t.h.Deliveries, d) })
 	c.recent = append(c.recent, d)
 	r := c.random.IntN(100)
@@ -140,6 +136,15 @@ func (c *consumer) message(conn *wire, frame []byte) bool {
 		return true // it times out
 	}
 	return false // the consumer dies
+}
+
+// messageOf reads the frame of a message; nil if it is too short.
+func messageOf(frame []byte) *judge.Delivery {
+	const head = 8 + 2 + 16
+	if len(frame) < head {
+		return nil
+	}
+	return &judge.Delivery{ID: string(frame[10:26]), Body: string(frame[head:]), Attempts: int(binary.BigEndian.Uint16(frame[8:]))}
 }
 
 // worker takes messages of one channel over HTTP, and settles them by receipt at any broker.
@@ -174,17 +179,22 @@ func (x *worker) run() {
 		}
 		var got []*judge.Delivery
 		for _, a := range answer.Messages {
-			receipt, err := consume.ParseReceipt(a.Receipt)
-			if err != nil {
-				panic(err) // the broker made it
-			}
-			got = append(got, &judge.Delivery{Epoch: uint64(receipt.Epoch), Channel: x.c.name, Consumer: x.name, ID: a.ID, Body: a.Body, Attempts: a.Attempts, Receipt: a.Receipt, Asked: asked, At: x.w.now()})
+			got = append(got, &judge.Delivery{Epoch: epochOf(a.Receipt), Channel: x.c.name, Consumer: x.name, ID: a.ID, Body: a.Body, Attempts: a.Attempts, Receipt: a.Receipt, Asked: asked, At: x.w.now()})
 		}
 		x.w.lock(func() { x.t.h.Deliveries = append(x.t.h.Deliveries, got...) })
 		for _, d := range got {
 			x.handle(d)
 		}
 	}
+}
+
+// epochOf reads the epoch of the leader from a receipt.
+func epochOf(text string) uint64 {
+	r, err := consume.ParseReceipt(text)
+	if err != nil {
+		panic(err) // the broker made it
+	}
+	return uint64(r.Epoch)
 }
 
 func (x *worker) handle(d *judge.Delivery) {

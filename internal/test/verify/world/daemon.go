@@ -15,6 +15,8 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/maintenance"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
@@ -54,6 +56,8 @@ type daemon struct {
 	store     *store
 	mount     *mount
 	broker    *coordinator.Broker
+	users     *access.Registry // nil where rights are not enforced
+	gate      *guard.Guard
 	tcp       *tcp.Handler
 	consumers *consume.Sessions
 	web       *http.Server
@@ -76,6 +80,9 @@ func (m *machine) start() error {
 	starting, done := context.WithTimeout(ctx, startLimit)
 	defer done()
 	w.lock(func() { m.p = p })
+	if p.users, p.gate = p.guard(); p.users != nil {
+		p.serving.Go(func() { p.users.Watch(ctx, s) }) // ends with the process
+	}
 	var err error
 	p.broker, err = coordinator.Start(starting, p.options())
 	if err != nil {
@@ -89,14 +96,18 @@ func (m *machine) start() error {
 		return errDead
 	default:
 	}
+	if err := p.awaitUsers(starting); err != nil {
+		p.kill()
+		return fmt.Errorf("start %s: %w", m.name, err)
+	}
 	p.serve(ctx)
 	return nil
 }
 
 func (p *daemon) options() coordinator.Options {
 	m, w := p.m, p.m.w
-	return coordinator.Options{
-		Cluster:      "world",
+	o := coordinator.Options{
+		Cluster:      cluster,
 		Node:         metadata.NodeState{Name: ident.Node(m.name), BroadcastAddress: m.ip.String(), TCPPort: tcpPort, HTTPPort: httpPort, RPCAddress: m.addr(rpcPort).String(), Build: "0.1.0", Level: metadata.Level},
 		SegmentBytes: w.shape.segmentBytes, JournalBytes: w.shape.journalBytes, SyncTogether: w.shape.syncTogether,
 		FS: p.mount.fs(), Dir: "/data", BootID: fmt.Sprint(m.name, m.boot), Meta: p.store,
@@ -111,7 +122,13 @@ func (p *daemon) options() coordinator.Options {
 		Gateway:     gateway.Options{PutLimit: putHold, Hold: leaderHold, Log: w.log.WithField("on", m.name)},
 		Log:         w.log.WithField("on", m.name),
 	}
+	if p.users != nil {
+		o.Maintenance.MayPublish, o.NoteCreation = p.mayPublish, p.gate.Note
+	}
+	return o
 }
+
+const cluster = "world"
 
 const (
 	minFree    = 64 << 20
@@ -124,7 +141,7 @@ func (p *daemon) serve(ctx context.Context) {
 	log := w.log.WithField("on", m.name)
 	to := tcp.DefaultOptions()
 	to.MsgTimeout, to.MaxMsgTimeout = msgTimeout, time.Minute
-	p.tcp = tcp.New(to, tcp.Backend{Publisher: p.broker.Gateway, Subscribers: p.broker.Gateway, Log: log})
+	p.tcp = tcp.New(to, tcp.Backend{Publisher: p.broker.Gateway, Subscribers: p.broker.Gateway, Guard: p.gate, Log: log})
 	p.consumers = consume.New(consume.Options{MaxSessions: 100, MaxPerClient: 100, RequeueOnDisconnect: true}, p.broker.Gateway, p.broker.Gateway)
 	b := p.broker
 	p.web = &http.Server{Handler: httpapi.NSQD(httpapi.Options{
@@ -132,8 +149,11 @@ func (p *daemon) serve(ctx context.Context) {
 	}, httpapi.Backend{
 		Publisher: b.Gateway, Stats: b.Inspector, Directory: b.Directory, Inspector: b.Inspector,
 		Admin: b.Admin, Planner: b.Admin, Channels: b.Admin, Recovery: b.Admin, Tracer: b.Admin,
-		Producers: p.tcp.Producers, Consumers: p.consumers, Log: log,
+		Producers: p.tcp.Producers, Consumers: p.consumers, Users: p.users, Guard: p.gate, Log: log,
 	})}
+	if p.gate != nil {
+		p.serving.Go(func() { p.tcp.Recheck(ctx) }) // ends with the process
+	}
 	p.ports = [2]*listener{w.net.listen(m.name, m.addr(tcpPort)), w.net.listen(m.name, m.addr(httpPort))}
 	p.serving.Go(func() { // ends with its port
 		for {

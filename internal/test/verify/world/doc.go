@@ -12,13 +12,16 @@
 // consume over TCP and HTTP, finish, requeue with delays, touch, let messages time out, die, and use receipts late and at any broker.
 // Topics have filters, policies with dead letters, a time to live, and windows that change. After the faults everything is healed, and every
 // acknowledged message has to arrive within two minutes; then an operator deletes a topic, undeletes it and makes it anew (operator.go).
+// In some seeds the brokers enforce rights: users are created, get rights and new tokens, lose them and are deleted, while their clients
+// publish, consume and use receipts at every broker with tokens that are valid or were (users.go). A user that does nothing marks what each
+// broker has learned, so that the judge needs no margin.
 // In some seeds one disk is full for long and nothing else happens: every put that reaches a broker has to be accepted. Package
 // internal/test/verify/judge decides whether what the clients saw is right.
 //
 // Package host runs a seed so that it repeats its trace; Result.Hash is the sum of all that clients saw, and when. A seed that fails is
 // run again with fewer faults until each of the rest is needed (host.Shrink).
 //
-// It does not simulate sockets, TLS, the embedded etcd, users and rights, the command line, nsqctl, the Go client, wall clocks that jump, and
+// It does not simulate sockets, TLS, the embedded etcd, certificates and auth services, the command line, nsqctl, the Go client, wall clocks that jump, and
 // brokers that stand still while their threads do not (a pause stops a machine's network, disk and metadata). Only one goroutine runs at a
 // time: data races are for the race detector.
 package world

@@ -19,6 +19,7 @@ type shape struct {
 	journalBytes      int64
 	syncTogether      int // every other seed's checkpoints sync the whole disk
 	durability        metadata.Durability
+	users             bool          // the brokers enforce rights
 	deletes           bool          // a topic is deleted at the end
 	deleteGrace       time.Duration // how long it can be undeleted
 	producers         int
@@ -61,6 +62,12 @@ func (w *World) draw() shape {
 		if t.dead != nil {
 			w.dead = append(w.dead, t.dead)
 		}
+	}
+	if w.rng("rights").IntN(4) == 0 {
+		s.users = true
+		t := &topic{name: guarded, create: fmt.Sprintf("&replication_factor=%d&min_in_sync=%d", s.replicas, s.replicas/2+1), channels: []channel{{name: "c0"}}, consumers: 1}
+		t.h = &judge.History{Topic: t.name, Channels: []judge.Channel{{Name: "c0"}}, Tolerance: judge.Tolerance{AfterFinish: judge.AnyNumber}}
+		w.topics = append(w.topics, t)
 	}
 	return s
 }
@@ -157,7 +164,7 @@ func (w *World) plan() (all []fault) {
 		return []fault{{at: time.Duration(1+r.IntN(4)) * time.Second, kind: "one full", on: r.IntN(w.shape.brokers), for_: 15 * time.Second, n: r.IntN(2)}}
 	}
 	n := r.IntN(20)
-	if slices.ContainsFunc(w.topics, func(t *topic) bool { return t.dedupe != "" }) && r.IntN(4) == 0 {
+	if slices.ContainsFunc(w.topics, func(t *topic) bool { return t.dedupe != "" }) && r.IntN(4) == 0 && !w.shape.users {
 		return w.longPlan(r)
 	}
 	storm := r.IntN(3) == 0 // faults come together: leaders die while others lag behind
@@ -268,11 +275,15 @@ func (w *World) cause(f fault) {
 	m, other := w.machines[f.on], w.machines[f.other]
 	p := m.process()
 	switch f.kind {
-	case "kill", "restart", "stop", "power":
+	case "kill", "restart", "stop", "power": // see mayLosePower
 		if p == nil {
 			return
 		}
-		switch f.kind {
+		kind := f.kind
+		if kind == "power" && !w.mayLosePower() {
+			kind = "kill"
+		}
+		switch kind {
 		case "kill":
 			p.kill()
 		case "power":
@@ -351,6 +362,24 @@ func (w *World) cause(f fault) {
 	default:
 		w.operateOn(f, m, other)
 	}
+}
+
+// safeAgain is how long after its process has come back a machine has surely fetched what it lost in a power cut.
+const safeAgain = 10 * time.Second
+
+// mayLosePower reports whether a machine may lose power now. Where OK means that every replica has a message in memory, two machines that
+// lose power, or one while the others are away, lose what was acknowledged: nothing promises otherwise.
+func (w *World) mayLosePower() (yes bool) {
+	if w.shape.durability == metadata.DurabilitySync {
+		return true
+	}
+	w.lock(func() {
+		yes = w.now() >= w.powerAgain && !slices.ContainsFunc(w.machines, func(m *machine) bool { return m.p == nil })
+		if yes {
+			w.powerAgain = w.now() + safeAgain
+		}
+	})
+	return yes
 }
 
 // blackout ends all processes at one moment. Where OK means that every replica has synced a message, the machines lose power, and with it

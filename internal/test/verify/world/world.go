@@ -34,12 +34,13 @@ type World struct {
 	tasks    sync.WaitGroup
 	began    time.Time
 
-	mu     sync.Mutex
-	story  []string
-	phase  int // of the clients: 0 = at work, 1 = no new puts and every message is finished, 2 = over
-	faults []judge.Disturbance
-	served []judge.Disturbance // times in which every put has to be accepted
-	owed   []string            // requests that end a passing state, and failed
+	mu         sync.Mutex
+	story      []string
+	phase      int // of the clients: 0 = at work, 1 = no new puts and every message is finished, 2 = over
+	faults     []judge.Disturbance
+	served     []judge.Disturbance // times in which every put has to be accepted
+	powerAgain time.Duration       // when a machine may lose power again where nothing is synced
+	owed       []string            // requests that end a passing state, and failed
 }
 
 // topic is one topic with its history.
@@ -218,6 +219,7 @@ func (w *World) live(plan []fault, leaveOut map[int]bool) error {
 	}
 	var clients sync.WaitGroup
 	w.startClients(&clients)
+	w.startUsers(func(run func()) { clients.Go(run) })
 	w.suffer(plan, leaveOut)
 	w.lock(func() { w.phase = 1 })
 	w.note("peace: everything is healed, producers end")
