@@ -166,10 +166,13 @@ func TestOneIdentityForAPut(t *testing.T) {
 	require.True(t, d.HasPutIdentity())
 	by := d.ByContent(nil)
 	require.Same(t, &d.Bytes[0], &by.Bytes[0])
+	d.Clock = 7
 	sealed := d.Seal(ident.Position{}, 1, 0, 5)
 	require.Equal(t, "1200000018", hex.EncodeToString(sealed.Bytes[HeaderSize:HeaderSize+5]), "length and flags of the first message")
 	decoded, _, err := Decode(sealed.Bytes)
 	require.NoError(t, err)
+	require.Equal(t, decoded, sealed)
+	require.EqualValues(t, 7, sealed.Clock)
 	got := decoded.Messages(0, 9, nil)
 	require.True(t, got[0].IsPutIdentity)
 	require.False(t, got[1].IsPutIdentity)
