@@ -33,7 +33,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./nsqd/journal ./nsqd/store ./commitlog ./nsqd/queue ./internal/test/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui run test check promises e2e race chaos soak mutants mutation test-packages test-all theme fmt-check vet staticcheck lint test-short tools reference docs completions client-compare bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim world model storage-faults fuzz figures conformance release deb container-root container supply-chain vulnerabilities outdated sbom migrate walk clean
+.PHONY: help build ui run test cost check promises e2e race chaos soak mutants mutation test-packages test-all theme fmt-check vet staticcheck lint test-short tools reference docs completions client-compare bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim world model storage-faults fuzz figures conformance release deb container-root container supply-chain vulnerabilities outdated sbom migrate walk clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,10 @@ test: fmt-check build tools ## the gate: everything deterministic, a smoke of re
 	$(GO) test -C client $(GATE_FLAGS) ./...
 	$(GO) test -C docs/site $(GATE_FLAGS) ./...
 	$(GO) run ./internal/test/verify/mutants/cmd/mutants run -witness script $(GATE_MUTANTS)
+	.ci/cost
+
+cost: build ## processor time, allocations and memory of a broker, in turns with the commit in .ci/cost-base; the last step of the gate
+	.ci/cost
 
 # Real processes whose wall-clock times are judged: one test at a time, with the brokers of bin/.
 PROCESSES = LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -count=1 -p 1 -timeout 60m

@@ -210,6 +210,29 @@ func TestTruncateAtGap(t *testing.T) {
 	}
 }
 
+// TestWalk: a walk visits every record once and in order, over several reads and files and into the memory, from any record on.
+func TestWalk(t *testing.T) {
+	const records, size = recordsPerFile + 3*cachedRecords, 100
+	fs := vfstest.NewMemory()
+	require.NoError(t, fs.MkdirAll("p"))
+	l, err := Open(fs, vfs.NewCache(fs, 2), "p")
+	require.NoError(t, err)
+	for n := range int64(records) {
+		l.Append(Record{First: ident.Sequence(n), Count: 1, Offset: ident.Offset(n * size), Size: size})
+	}
+	require.NoError(t, l.Flush(l.End().Offset))
+	for _, from := range []int64{0, 1, walkRecords, recordsPerFile - 1, recordsPerFile, records - 1, records} {
+		next, inOrder := from, true
+		require.True(t, l.Walk(ident.Offset(from*size), func(r Record) {
+			inOrder = inOrder && r.First == ident.Sequence(next)
+			next++
+		}))
+		require.True(t, inOrder, "from record %d", from)
+		require.Equal(t, int64(records), next, "from record %d", from)
+	}
+	require.NoError(t, l.Close())
+}
+
 // TestDamagedRecord: a lookup that needs a damaged record finds nothing. A cut there leaves a gap
 // and no wrong records.
 func TestDamagedRecord(t *testing.T) {

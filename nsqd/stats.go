@@ -14,7 +14,7 @@ import (
 )
 
 // Stats describes the partition as if it were a topic, with the named channel (all if empty) and perhaps its clients.
-// The numbers of a channel belong to one moment: depth + in flight + deferred + Finished = message count.
+// The numbers of a channel are all of one moment, so depth + in flight + deferred + Finished = message count.
 func (p *Partition) Stats(channel string, clients bool) api.TopicStats {
 	t := p.topicStats()
 	channels := p.list()

@@ -126,8 +126,8 @@ func tokenFlag(cmd *cobra.Command) {
 	cmd.Flags().String("write-token", "", "write the token to this new file, which only you can read, and not to the terminal")
 }
 
-// printToken makes a request that answers a token, and prints or writes the token. The file is created first: a token
-// that cannot be written would be lost.
+// printToken makes a request whose answer is a token, and prints the token or writes it to a file. The file is created
+// first, because a token that cannot be written would be lost.
 func printToken(cmd *cobra.Command, t *cli.Target, request func() ([]byte, error)) (err error) {
 	var to *os.File
 	file, _ := cmd.Flags().GetString("write-token") // declared by tokenFlag

@@ -74,8 +74,8 @@ func readCertificate(file string) (*x509.Certificate, error) {
 // certificate names the files of a certificate of this broker, and their settings.
 type certificate struct{ use, certFile, keyFile, certFlag, keyFlag string }
 
-// certificates lists the ends of validity of this broker's certificates by their use, and the reasons why files could
-// not be used now. The broker read them when it started, and still uses what it read.
+// certificates returns when this broker's certificates expire, by their use, and the reasons why their files could not
+// be used if the broker started now. It still uses the certificates that it has read.
 func certificates(o config.Options) (ends map[string]time.Time, faults map[string]string) {
 	ends, faults = map[string]time.Time{}, map[string]string{}
 	for _, c := range []certificate{

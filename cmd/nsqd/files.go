@@ -88,7 +88,7 @@ func limitClients(f files, o config.Options) clientLimits {
 	return l
 }
 
-// least returns the smaller one of two limits, where 0 means none.
+// least returns the smaller of two limits, where 0 means none.
 func least(a, b int) int {
 	if a == 0 || b == 0 {
 		return max(a, b)

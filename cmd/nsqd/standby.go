@@ -115,7 +115,7 @@ func (s *standby) say(why string) {
 	}
 }
 
-// sayIfLong is say for a wait that every start has briefly: it is logged only if it takes long.
+// sayIfLong is say for a wait that occurs briefly at every start: the reason is logged only if the wait is long.
 func (s *standby) sayIfLong(why string) {
 	if time.Since(s.began) < usualWait {
 		s.step(why)

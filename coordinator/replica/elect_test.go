@@ -54,6 +54,20 @@ func TestElectionPrefersTheLongestLog(t *testing.T) {
 	}
 }
 
+// TestOrderOfCandidates: the epoch of the newest batch counts before the length of the log, and the name decides between equal
+// logs. A long log that ends in an older epoch holds puts that the newer leader does not have.
+func TestOrderOfCandidates(t *testing.T) {
+	inOrder := []logTip{
+		{node: "n5", epoch: 3, end: 100}, {node: "n4", epoch: 2, end: 300},
+		{node: "n2", epoch: 2, end: 200}, {node: "n3", epoch: 2, end: 200}, {node: "n1", epoch: 1, end: 900},
+	}
+	for i, a := range inOrder {
+		for j, b := range inOrder {
+			require.Equal(t, i < j, a.before(b), "%v before %v", a, b)
+		}
+	}
+}
+
 // TestElectionWithoutTheLongestLog: n3 holds more than n2 and answers, but cannot reach
 // the metadata. The head start that n2 gives it ends after one election time.
 func TestElectionWithoutTheLongestLog(t *testing.T) {

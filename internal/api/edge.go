@@ -97,7 +97,8 @@ type Subscription interface {
 	// Pull appends at most credit deliveries to dst, which are then in flight to this subscription. It returns fewer if
 	// they are large, or if the client's share of the memory is used up.
 	Pull(credit int, dst []Delivery) []Delivery
-	// Written reports, once for each delivery of Pull, that it is written or abandoned: its memory is released.
+	// Written reports deliveries of Pull as written or abandoned, and so releases their memory. The caller reports each
+	// delivery once.
 	Written(list []Delivery)
 	// Finish, Requeue and Touch concern the last delivery of the message that Pull has returned. Errors:
 	// ErrNotInFlight, ErrNotOwner.

@@ -339,6 +339,24 @@ func TestFlushWrites(t *testing.T) {
 	require.Equal(t, [4]int{200, 200, 200, 200}, next)
 }
 
+// TestUnsyncedGroupsAreNotDurable: without syncs no group counts as durable, or a start after a power cut would take a torn
+// group for damage and fail.
+func TestUnsyncedGroupsAreNotDurable(t *testing.T) {
+	o := newOwner()
+	j, _, err := Open(Options{FS: vfstest.NewMemory(), Dir: "j", FileBytes: 16 << 10, NoSync: true}, Mark{}, func([]byte) error { return nil })
+	require.NoError(t, err)
+	first := j.Mark()
+	require.NoError(t, j.Start(o.durable))
+	for range 3 {
+		n := j.Submit(text("a group"))
+		j.Flush()
+		require.NoError(t, o.wait(n))
+	}
+	require.NoError(t, j.Close())
+	require.Equal(t, first.Group+3, j.Mark().Group)
+	require.Equal(t, first.Synced, j.Mark().Synced)
+}
+
 // TestFlushFails: an error of the write answers its submitter and all later ones.
 func TestFlushFails(t *testing.T) {
 	var broken atomic.Bool

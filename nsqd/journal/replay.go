@@ -221,7 +221,7 @@ func (r *replayer) headers(data []byte) iter.Seq2[int, header] {
 	}
 }
 
-// rewriteUnsynced makes durable the replayed groups that no header states to be durable: the last group. A process that
+// rewriteUnsynced makes the last replayed group durable, which no later header states to be durable. A process that
 // was killed, or whose sync failed, left it in the page cache, perhaps in clean pages. So it is written again, not only
 // synced. The same bytes are written at the same offset; if that write is torn, the group was still never acknowledged.
 func (r *replayer) rewriteUnsynced(fs vfs.FS, dir string, images []*image) error {

@@ -172,8 +172,8 @@ func (q *Quotas) doneTopic(name string) {
 	delete(q.mu.topics, name)
 }
 
-// Channel admits a durable channel until done is called, or returns the quota that refuses it. first: no other caller
-// here creates it. A channel that exists is always admitted.
+// Channel reserves room for a durable channel until done is called, or returns the quota that refuses it. first reports
+// that no other caller on this broker is creating it. A channel that exists is always admitted.
 func (q *Quotas) Channel(ctx context.Context, topic, channel string) (done func(), first bool, err error) {
 	t, ok := q.catalog.Topic(topic)
 	if !ok {

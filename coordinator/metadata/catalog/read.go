@@ -24,7 +24,7 @@ func (c *Catalog) Topic(name string) (metadata.TopicState, bool) {
 	return s, ok && !s.Deleted
 }
 
-// Record finds a topic's record, also of a deleted topic.
+// Record returns a topic's record, even if the topic is deleted.
 func (c *Catalog) Record(name string) (metadata.TopicState, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -297,8 +297,8 @@ func (s *Server) TransferLeadership() error {
 	return err
 }
 
-// transfer waits longer than raft, which gives up after one election timeout, and not as long as etcd, which waits 5 s
-// for a member that stops at the same time.
+// transfer transfers etcd's leadership to another member. It waits longer than raft, which gives up after one election
+// timeout, but less long than etcd, which waits 5 s for a member that stops at the same time.
 func (s *Server) transfer() error {
 	answer := make(chan error, 1)
 	go func() { answer <- s.etcd.Server.TryTransferLeadershipOnShutdown() }() // ends with the member at the latest

@@ -164,7 +164,7 @@ type joined struct {
 }
 
 // fold merges the same change of several partitions at one time, and one fault that several brokers noticed. The events
-// come in the order of their times.
+// of list are sorted by time.
 func fold(list []*joined) (out []*joined) {
 	open := map[string]*joined{}
 	for _, x := range list {

@@ -173,6 +173,8 @@ func TestConsumeRefuses(t *testing.T) {
 			{"wait=-1", "", "", message(400, "invalid argument: wait must be a duration such as 20s, or a number of milliseconds, from 0s to 5m0s")},
 			{"wait=9223372036854775807", "", "", message(400, "invalid argument: wait must be a duration such as 20s, or a number of milliseconds, from 0s to 5m0s")},
 			{"msg_timeout=16m", "", "", message(400, "invalid argument: msg_timeout must be a duration such as 20s, or a number of milliseconds, from 1ms to 15m0s")},
+			{"msg_timeout=0", "", "", message(400, "invalid argument: msg_timeout must be a duration such as 20s, or a number of milliseconds, from 1ms to 15m0s")},
+			{"msg_timeout=999us", "", "", message(400, "invalid argument: msg_timeout must be a duration such as 20s, or a number of milliseconds, from 1ms to 15m0s")},
 			{"client=$", "", "", message(400, "invalid argument: client must have 1 to 64 letters, digits, dots, underscores and hyphens")},
 			{"encoding=gzip", "", "", message(400, "invalid argument: encoding must be base64, or missing")},
 			{"limit=1", "", "", message(400, `invalid argument: there is no argument \"limit\", but: topic, channel, max, wait, max_in_flight, msg_timeout, client, encoding`)},

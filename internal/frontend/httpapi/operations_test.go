@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	settings "github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
@@ -129,6 +130,29 @@ func TestMalformedArguments(t *testing.T) {
 		"/v1/channel/policy?topic=t&channel=c&retry_backoff=1s,2,5m,0.2,1":    "retry_backoff must be base[,factor[,max[,jitter]]], such as 1s,2,5m,0.2",
 	} {
 		answer := do(h, "POST", target, "")
+		require.Equal(t, 400, answer.StatusCode, target)
+		require.Equal(t, fmt.Sprintf(`{"message":"invalid argument: %s"}`, want), text(t, answer), target)
+	}
+}
+
+// TestBoundsOfNumbers: a number directly below or above the bounds of its argument is refused.
+func TestBoundsOfNumbers(t *testing.T) {
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: &asked{}, Directory: oneTopic{}, Console: &console.Console{}})
+	for target, want := range map[string]string{
+		"GET /v1/console/topics?limit=0":                          "limit must be a number from 1 to 500",
+		"GET /v1/console/topics?limit=501":                        "limit must be a number from 1 to 500",
+		"GET /v1/console/channels?offset=-1":                      "offset must be a number from 0 to 1073741824",
+		"GET /v1/console/channels?offset=1073741825":              "offset must be a number from 0 to 1073741824",
+		"GET /v1/console/events?limit=0":                          "limit must be a number from 1 to 1000",
+		"GET /v1/console/events?limit=1001":                       "limit must be a number from 1 to 1000",
+		"GET /v1/console/series?minutes=0":                        "minutes must be a number from 1 to 60",
+		"GET /v1/console/series?minutes=61":                       "minutes must be a number from 1 to 60",
+		"POST /v1/topic/partitions?topic=t&partitions=0":          "partitions must be a positive number",
+		"POST /v1/topic/replication?topic=t&min_in_sync=0":        "min_in_sync must be a positive number",
+		"POST /v1/topic/replication?topic=t&replication_factor=0": "replication_factor must be a positive number",
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		answer := do(h, method, path, "")
 		require.Equal(t, 400, answer.StatusCode, target)
 		require.Equal(t, fmt.Sprintf(`{"message":"invalid argument: %s"}`, want), text(t, answer), target)
 	}

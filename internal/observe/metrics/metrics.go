@@ -240,7 +240,7 @@ func (r *Recorder) Took(t timing, d time.Duration) {
 	}
 }
 
-// The ports of connections of clients.
+// The ports for clients, as values of the label port.
 const (
 	PortTCP  = "tcp"
 	PortHTTP = "http"

@@ -12,25 +12,6 @@ import (
 // clockTicks is USER_HZ, which Linux fixes at 100 for user space.
 const clockTicks = 100
 
-// CPU returns the sum of the user and system time of processes. An ended process counts 0.
-func CPU(pids []int) (total time.Duration) {
-	for _, pid := range pids {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue
-		}
-		s := string(b)
-		f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-		if len(f) < 13 {
-			continue
-		}
-		user, _ := strconv.Atoi(f[11])
-		system, _ := strconv.Atoi(f[12])
-		total += time.Duration(user+system) * time.Second / clockTicks
-	}
-	return total
-}
-
 // Steal returns the processor time, over all processors since the boot, in which this machine
 // was ready to run and its host ran others; 0 where the kernel does not report it.
 func Steal() time.Duration {

@@ -156,8 +156,8 @@ func (f *StateFile) Save(v any) error {
 	return nil
 }
 
-// Commit syncs a temporary file and renames it over a file. After an error of the caller or its own it removes the
-// temporary file and returns the error.
+// Commit syncs a temporary file and renames it over a file. If err is set, or a step fails, it removes the temporary
+// file and returns the error.
 func Commit(f *os.File, file string, err error) error {
 	if err == nil {
 		err = f.Sync()

@@ -31,10 +31,10 @@ func (m *mirrorTest) args(word string, flags ...string) []string {
 }
 
 // copy runs the mirror until it has caught up, and returns what it said.
-func (m *mirrorTest) copy() string {
+func (m *mirrorTest) copy(flags ...string) string {
 	m.t.Helper()
 	t := &cli.Target{}
-	out, err := clitest.Run(m.t, cli.NewRoot(t, Commands(t)...), wait.Limit, m.args("run", "--without-channels", "--until-caught-up", "--poll=1ms", "--batch=3")...)
+	out, err := clitest.Run(m.t, cli.NewRoot(t, Commands(t)...), wait.Limit, m.args("run", append([]string{"--without-channels", "--until-caught-up", "--poll=1ms", "--batch=3"}, flags...)...)...)
 	require.NoError(m.t, err, out)
 	return out
 }
@@ -258,6 +258,21 @@ func TestAGapWithoutAState(t *testing.T) {
 			m.hasEach(first, second)
 		})
 	}
+}
+
+// TestAStateBehindManyCopies: a mirror was killed after several pages of copies that its saved state does not have. The
+// next run reads all of them, and copies nothing twice.
+func TestAStateBehindManyCopies(t *testing.T) {
+	t.Parallel()
+	m := newMirrorTest(t)
+	m.east.publish(numbered("a", 10)...)
+	m.copy()
+	copied := 2*scanPage + scanPage/2
+	m.east.publish(numbered("b", copied)...)
+	m.west.add(m.copies(10, 10+copied)...)
+	m.east.publish(numbered("c", 5)...)
+	m.copy("--batch=1000")
+	m.has(numbered("a", 10), numbered("b", copied), numbered("c", 5))
 }
 
 // TestABackupThatIsNewer: the source goes back, and then to a newer copy of the history before: what the target has of that is

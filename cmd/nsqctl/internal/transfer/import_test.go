@@ -25,10 +25,10 @@ func export(t *testing.T, from *side, flags ...string) (file string) {
 }
 
 // importInto reads a file into a side.
-func importInto(t *testing.T, to *side, file string) string {
+func importInto(t *testing.T, to *side, file string, flags ...string) string {
 	t.Helper()
 	target := &cli.Target{}
-	out, err := clitest.Run(t, cli.NewRoot(target, Commands(target)...), wait.Limit, "import", file, "--batch=3", "--nsqd-http-address", to.Listener.Addr().String())
+	out, err := clitest.Run(t, cli.NewRoot(target, Commands(target)...), wait.Limit, append([]string{"import", file, "--batch=3", "--nsqd-http-address", to.Listener.Addr().String()}, flags...)...)
 	require.NoError(t, err, out)
 	return out
 }
@@ -49,6 +49,16 @@ func TestImportOfASourceThatWentBack(t *testing.T) {
 		importInto(t, west, first)
 	}
 	require.Equal(t, append(numbered("a", 10), numbered("b", 8)...), west.bodies())
+}
+
+// TestExportOfManyMessages: a stream has the messages of several pages, each once and in their order.
+func TestExportOfManyMessages(t *testing.T) {
+	t.Parallel()
+	east, west := newSide(t, "east", 7), newSide(t, "west", 8)
+	all := numbered("a", 2*exportPage+exportPage/2)
+	east.publish(all...)
+	importInto(t, west, export(t, east), "--batch=1000")
+	require.Equal(t, all, west.bodies())
 }
 
 // TestImportOfAnEarlierPart: the messages before those that the topic has are published, too.

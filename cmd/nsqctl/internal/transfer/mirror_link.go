@@ -21,7 +21,7 @@ const (
 	mirrorRetry = 500 * time.Millisecond // the pause after a request that failed
 	// refusedRetry is the pause after a put that the target refuses, such as a message that is larger than it takes.
 	refusedRetry = 10 * time.Second
-	// behindReads is after how many reads in a row that end before a copied message the source counts as gone back.
+	// behindReads consecutive reads that end before a copied message mean that the source has lost messages.
 	behindReads = 3
 )
 

@@ -17,7 +17,7 @@ type segment struct {
 // segments are sorted by Target and do not overlap there. A message of the source may be in several.
 type segments []segment
 
-// add maps a message, unless its place in the target has one already.
+// add maps a position of the source to one of the target, unless that one is already mapped.
 func (s *segments) add(source, target uint64) {
 	if n := len(*s); n > 0 {
 		last := &(*s)[n-1]
