@@ -164,7 +164,7 @@ func TestRemovalsOfAKilledProcess(t *testing.T) {
 	s, err := openSegments(fs, vfs.NewCache(fs, 2), "p", 1<<20)
 	require.NoError(t, err)
 	require.NoError(t, s.sync())
-	for seed := range uint64(5) {
+	for seed := range uint64(50) {
 		names, err := fs.CrashClone(rand.New(rand.NewPCG(seed, 0))).List("p")
 		require.NoError(t, err)
 		require.Equal(t, []string{"00000000000000000100.seg"}, names)
