@@ -219,8 +219,8 @@ storage-faults: ## storage on a crashing disk (SEQUENCES)
 model: ## every interleaving of small clusters (STATES per configuration)
 	LOCKSTEP_LONG=1 LOCKSTEP_STATES=$(STATES) $(GO) test -v -count=1 -timeout 24h -run 'TestModel$$' ./internal/test/verify/model
 
-mutation: ## random changes of the code: how many do the tests notice? (SEED, CHANGES): after new tests or packages
-	$(GO) run ./internal/test/verify/mutation/cmd/mutation -seed $(SEED) -n $(CHANGES)
+mutation: ## random changes of the code: how many do the tests notice? (SEED, CHANGES, PART): after new tests or packages
+	$(GO) run ./internal/test/verify/mutation/cmd/mutation -seed $(SEED) -n $(CHANGES) $(PART)
 
 mutants: tools ## each rule removed once: all its witnesses must fail (MUTANTS: names and flags): after a change of rules or of their tests
 	$(GO) run ./internal/test/verify/mutants/cmd/mutants score $(MUTANTS)

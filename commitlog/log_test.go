@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -282,5 +283,86 @@ func TestSyncCoversAllFiles(t *testing.T) {
 			require.True(t, ok, "seed %d, record %d", seed, n)
 			require.Equal(t, ident.Sequence(n), r.First)
 		}
+	}
+}
+
+// openWith opens a log with n chained records of 100 bytes and a message each.
+func openWith(t *testing.T, fs *vfstest.Memory, n int) *Log {
+	require.NoError(t, fs.MkdirAll("p"))
+	l, err := Open(fs, vfs.NewCache(fs, 2), "p")
+	require.NoError(t, err)
+	for i := range n {
+		l.Append(Record{First: ident.Sequence(i), Count: 1, Offset: ident.Offset(100 * i), Size: 100, CRC: uint32(i + 1), PrevCRC: uint32(i)})
+	}
+	require.NoError(t, l.Flush(l.End().Offset))
+	return l
+}
+
+// TestFilesThatAPowerCutLeaves: an empty file, and a file from before a Restart whose removal was undone. Neither becomes a part of
+// the log, and the next Flush removes both.
+func TestFilesThatAPowerCutLeaves(t *testing.T) {
+	fs := vfstest.NewMemory()
+	l := openWith(t, fs, 10)
+	require.NoError(t, l.Close())
+	stale, err := fs.List("p")
+	require.NoError(t, err)
+	require.Equal(t, []string{"00000000000000000000.idx"}, stale)
+	r := Record{Epoch: 1, First: 50, Count: 1, Offset: 5000, Size: 100}
+	for name, b := range map[string][]byte{fileName("p", 5000): r.AppendTo(nil), fileName("p", 7000): nil} {
+		f, err := fs.Create(name)
+		require.NoError(t, err)
+		_, err = f.WriteAt(b, 0)
+		require.NoError(t, err)
+	}
+	l, err = Open(fs, vfs.NewCache(fs, 2), "p")
+	require.NoError(t, err)
+	require.Equal(t, ident.Position{Offset: 5000, Sequence: 50}, l.Start())
+	require.Equal(t, r.End(), l.End())
+	got, ok := l.AtSequence(50)
+	require.True(t, ok)
+	require.Equal(t, r, got)
+	require.NoError(t, l.Flush(l.End().Offset))
+	names, err := fs.List("p")
+	require.NoError(t, err)
+	require.Equal(t, []string{"00000000000000005000.idx"}, names)
+}
+
+// TestCutAtAFileAfterDamage: a damaged record hides the number of the record at the cut. A cut where a file begins keeps all older files.
+func TestCutAtAFileAfterDamage(t *testing.T) {
+	fs := vfstest.NewMemory()
+	l := openWith(t, fs, recordsPerFile+100)
+	require.NoError(t, fs.Flip(fileName("p", 0), (recordsPerFile+100-cachedRecords)/2*RecordSize, 1)) // where the bisection begins
+	l.Truncate(100 * recordsPerFile)
+	require.Equal(t, ident.Position{Offset: 100 * recordsPerFile, Sequence: recordsPerFile}, l.End())
+	r, ok := l.AtOffset(500)
+	require.True(t, ok)
+	require.Equal(t, ident.Sequence(5), r.First)
+}
+
+// TestReadersDuringChanges: each change is made under the lock (the race detector judges).
+func TestReadersDuringChanges(t *testing.T) {
+	l := openWith(t, vfstest.NewMemory(), 200)
+	next := Record{First: 200, Count: 1, Offset: 20000, Size: 100}
+	for _, change := range []func(){
+		func() { l.Append(next) },
+		func() { l.Truncate(19900) },
+		func() { require.NoError(t, l.Flush(l.End().Offset)) },
+		func() { require.NoError(t, l.Sync()) },
+		func() { require.NoError(t, l.TrimHead(ident.Position{Offset: 500, Sequence: 5})) },
+		func() { l.TruncateAtGap(0) },
+		func() { l.Restart(ident.Position{Offset: 30000, Sequence: 300}) },
+	} {
+		var reader sync.WaitGroup
+		reader.Go(func() {
+			l.Start()
+			l.End()
+			l.Last()
+			l.Epochs()
+			l.Flushed()
+			l.Unwritten()
+			l.AtOffset(600)
+		})
+		change()
+		reader.Wait()
 	}
 }

@@ -291,6 +291,17 @@ func TestSeekBeforeReclaim(t *testing.T) {
 	requireExact(t, n.Partition, c)
 }
 
+// TestALateFinishOfThisEpoch: a delivery that this leader made and that has ended cannot be finished again, or late.
+func TestALateFinishOfThisEpoch(t *testing.T) {
+	_, c, s := delivered(t, Options{}, "c", ChannelOptions{}, 3, 3)
+	finished, requeued := c.of(1, 0), c.of(2, 0)
+	require.NoError(t, c.Finish(s, finished))
+	require.NoError(t, c.Requeue(s, requeued, 0))
+	require.ErrorIs(t, c.FinishLate(s, finished), outcome.ErrNotInFlight)
+	require.ErrorIs(t, c.FinishLate(s, requeued), outcome.ErrNotInFlight)
+	require.Len(t, c.Pull(s, 9, nil), 1, "the requeued message")
+}
+
 func TestFinishesOfAnEarlierLeader(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "c", ChannelOptions{}, 6, 6)
 	require.NoError(t, c.Requeue(s, c.of(5, 0), 60_000))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -120,6 +121,20 @@ func TestReaderRefuses(t *testing.T) {
 	require.Equal(t, io.EOF, err)
 	_, err = newFrameReader(bytes.NewReader(long[:first+30])).next()
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+// TestLimitsOfAFrame: the longest header, and a frame of exactly the reader's limit, are read.
+func TestLimitsOfAFrame(t *testing.T) {
+	header := strings.Repeat("h", MaxHeader)
+	a, err := newFrameReader(bytes.NewReader(wire(t, frameOf(kindFrame, ClassReplica, header, []byte("payload"))))).next()
+	require.NoError(t, err)
+	require.Equal(t, header, string(a.header))
+	for limit, readable := range map[int]bool{11: true, 10: false} {
+		r := newFrameReader(bytes.NewReader(wire(t, frameOf(kindFrame, ClassReplica, "head", []byte("payload")))))
+		r.limit = limit
+		_, err := r.next()
+		require.Equal(t, readable, err == nil, "%d: %v", limit, err)
+	}
 }
 
 func edit(b []byte, at int, value byte) []byte {

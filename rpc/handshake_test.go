@@ -63,6 +63,20 @@ func TestEqualTokens(t *testing.T) {
 	pair(t, func(o *Options) { o.Token = []byte("secret") })
 }
 
+// TestProofCoversTheConversation: a proof of another side, other hellos, another token or other boundaries differs.
+func TestProofCoversTheConversation(t *testing.T) {
+	seen := map[string]string{}
+	for _, of := range [][4]string{
+		{"token", "dialler", "hello a", "hello b"}, {"other", "dialler", "hello a", "hello b"}, {"token", "acceptor", "hello a", "hello b"},
+		{"token", "dialler", "hello c", "hello b"}, {"token", "dialler", "hello a", "hello c"}, {"token", "dialler", "hello ah", "ello b"},
+	} {
+		proof, err := handshake{token: []byte(of[0])}.proof(of[1], []byte(of[2]), []byte(of[3]))
+		require.NoError(t, err)
+		require.Empty(t, seen[string(proof)], of)
+		seen[string(proof)] = of[1]
+	}
+}
+
 func TestOlderIncarnationIsRefused(t *testing.T) {
 	a, b := pair(t, only(func(o *Options) { o.Self.Incarnation = 9 }))
 	twin := newBroker(t, "b", func(o *Options) { o.Self.Incarnation = 4 })

@@ -185,3 +185,35 @@ func TestRollbackThatDoesNotLand(t *testing.T) {
 	require.Equal(t, []outcome.Outcome{outcome.Committed, outcome.Committed}, []outcome.Outcome{c.at(1).outcome(1), c.at(1).outcome(2)})
 	require.Equal(t, ident.Epoch(1), c.state.Epoch)
 }
+
+// TestPositionOfAPut: the answer has the sequence of the put's first message, also if that message was in the log before.
+func TestPositionOfAPut(t *testing.T) {
+	m := New(queue.Restored{}, &memoryIndex{}, &listRegister{}, Options{DedupeMS: 60_000})
+	m.out, m.lead = &Effects{}, &leadership{epoch: 1}
+	for _, row := range []struct {
+		ids   []string
+		first ident.Sequence
+	}{{ids: []string{"a"}, first: 0}, {ids: []string{"b", "c"}, first: 1}, {ids: []string{"b", "d"}, first: 1}, {ids: []string{"e", "f"}, first: 4}} {
+		d := queue.NewDraft(0)
+		for _, id := range row.ids {
+			require.NoError(t, d.AddMessage(queue.Message{Identity: queue.IdentityOf([]byte(id))}))
+		}
+		m.appendPut(Put{Ticket: 1, Draft: d.Draft(ident.RequestID{})})
+		require.Equal(t, row.first, m.lead.pending[len(m.lead.pending)-1].first, row.ids)
+	}
+}
+
+// TestStepDownAnswersAll: each open operation of a leadership gets one answer when the leadership ends (I9).
+func TestStepDownAnswersAll(t *testing.T) {
+	m := New(queue.Restored{}, &memoryIndex{}, &listRegister{}, Options{})
+	m.out = &Effects{}
+	m.lead = &leadership{
+		pending: []pendingPut{{ticket: 1}}, rolledBack: []rolledBackPut{{ticket: 2}}, held: []heldPut{{put: Put{Ticket: 3}}},
+		changes: []pendingChange{{ticket: 4}},
+	}
+	m.stepDown()
+	require.Equal(t, []outcome.Completion{
+		{Ticket: 1, Outcome: outcome.InDoubt}, {Ticket: 2, Outcome: outcome.InDoubt}, {Ticket: 3, Outcome: outcome.NotLeader},
+		{Ticket: 4, Outcome: outcome.InDoubt},
+	}, m.out.Done)
+}

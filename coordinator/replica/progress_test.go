@@ -110,3 +110,20 @@ func TestLag(t *testing.T) {
 	g.advance(500, 900, 1900, 1000)
 	require.Equal(t, lag{mark: 900, sinceMS: 1900}, g, "half of T_isr is too late to keep up")
 }
+
+// TestCaughtUp: the log, the channel state and the committed end are acknowledged, and no probe is open.
+func TestCaughtUp(t *testing.T) {
+	at := ident.Position{Offset: 80}
+	m := &Machine{lead: &leadership{stateIssued: 3}, committed: at}
+	m.log.end = at
+	for name, change := range map[string]func(p *progress){
+		"": func(*progress) {}, "no answer": func(p *progress) { p.ack.valid = false }, "log": func(p *progress) { p.ack.end.Offset = 40 },
+		"state": func(p *progress) { p.ack.state = 2 }, "committed end": func(p *progress) { p.committedAcked = 40 },
+		"probe": func(p *progress) { p.becomeProbe(at) },
+	} {
+		p := inPhase(replicate)
+		p.ack.valid, p.ack.end, p.ack.state, p.committedAcked = true, at, 3, at.Offset
+		change(p)
+		require.Equal(t, name == "", m.caughtUp(p), name)
+	}
+}

@@ -2,10 +2,12 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -197,4 +199,107 @@ func TestOneAcknowledgementPerAppend(t *testing.T) {
 	follower.m.Step(Received{From: from, Msg: msg}, &out)
 	require.Empty(t, out.Write)
 	require.Len(t, out.Send, 1)
+}
+
+// TestWhereLogsDiverge: at the lower end of the highest epoch in both tables, which may be the oldest one of either.
+func TestWhereLogsDiverge(t *testing.T) {
+	epoch := func(e ident.Epoch, end ident.Offset) commitlog.EpochEnd {
+		return commitlog.EpochEnd{Epoch: e, End: ident.Position{Offset: end}}
+	}
+	for _, row := range []struct {
+		a, b []commitlog.EpochEnd
+		at   ident.Offset
+		some bool
+	}{
+		{a: []commitlog.EpochEnd{epoch(1, 100)}, b: []commitlog.EpochEnd{epoch(1, 80)}, at: 80, some: true},
+		{a: []commitlog.EpochEnd{epoch(1, 100), epoch(3, 200)}, b: []commitlog.EpochEnd{epoch(1, 120), epoch(2, 160)}, at: 100, some: true},
+		{a: []commitlog.EpochEnd{epoch(2, 100), epoch(3, 200)}, b: []commitlog.EpochEnd{epoch(3, 260), epoch(4, 300)}, at: 200, some: true},
+		{a: []commitlog.EpochEnd{epoch(1, 100)}, b: []commitlog.EpochEnd{epoch(2, 100)}},
+		{a: []commitlog.EpochEnd{epoch(1, 100)}},
+	} {
+		at, some := join(row.a, row.b)
+		require.Equal(t, row.some, some)
+		require.Equal(t, row.at, at.Offset)
+	}
+}
+
+// TestABatchThatTheLogHas: a batch is a repeat only if epoch, checksum, size and place are equal.
+func TestABatchThatTheLogHas(t *testing.T) {
+	m := New(queue.Restored{}, &memoryIndex{}, &listRegister{}, Options{})
+	m.out = &Effects{}
+	b := sealed(ident.Position{}, 0, 1)[0]
+	m.appendBatch(b)
+	require.True(t, m.hasBatch(&b))
+	for name, change := range map[string]func(*queue.Batch){
+		"epoch":    func(b *queue.Batch) { b.Epoch++ },
+		"checksum": func(b *queue.Batch) { b.CRC++ },
+		"size":     func(b *queue.Batch) { b.Bytes = b.Bytes[1:] },
+		"place":    func(b *queue.Batch) { b.At.Offset++ },
+	} {
+		other := b
+		change(&other)
+		require.False(t, m.hasBatch(&other), name)
+	}
+}
+
+// TestEpochsAfterACut: an epoch that begins where the log is cut leaves the table, and the one before ends there.
+func TestEpochsAfterACut(t *testing.T) {
+	m := New(queue.Restored{}, &memoryIndex{}, &listRegister{}, Options{Epochs: 10})
+	m.out = &Effects{}
+	var cuts []ident.Position
+	for e := range ident.Epoch(3) {
+		for n := range uint64(2) {
+			cuts = append(cuts, m.log.end)
+			d := draft(n, "body")
+			m.appendBatch(d.Seal(m.log.end, e+1, m.log.lastCRC, 1))
+		}
+	}
+	for i, epochs := range slices.Backward([]int{0, 1, 1, 2, 2, 3}) {
+		m.truncate(cuts[i])
+		require.Len(t, m.log.epochs, epochs, i)
+		if epochs > 0 {
+			require.Equal(t, cuts[i], m.log.epochs[epochs-1].End, i)
+		}
+	}
+}
+
+// TestWhatRetentionKeepsForMarks: a cut drops the place that it removes, and no place below.
+func TestWhatRetentionKeepsForMarks(t *testing.T) {
+	for cut, some := range map[ident.Offset]bool{50: false, 100: false, 101: true} {
+		k := kept{from: 100, some: true}
+		k.cut(cut)
+		require.Equal(t, some, k.some, cut)
+	}
+	m := New(queue.Restored{}, &memoryIndex{}, &listRegister{}, Options{DedupeMS: 60_000})
+	m.out = &Effects{}
+	m.marks = marks{written: queue.IdentityMark{From: 7}, token: 3, keep: kept{from: 100, some: true}}
+	m.restartAt(ident.Position{Offset: 5000, Sequence: 50}, 0, 0)
+	require.Equal(t, marks{}, m.marks)
+}
+
+// TestCountersOfISRChanges, and which proposals are repetitions.
+func TestCountersOfISRChanges(t *testing.T) {
+	isr := func(nodes ...ident.Node) (of []ident.Member) {
+		for _, n := range nodes {
+			of = append(of, ident.Member{Node: n})
+		}
+		return of
+	}
+	m := New(queue.Restored{}, &memoryIndex{}, &listRegister{}, Options{})
+	p := proposal{kind: casISR, replaces: isr("n1", "n2")}
+	for _, is := range [][]ident.Member{isr("n1"), isr("n1", "n2"), isr("n1", "n3"), isr("n1", "n3"), isr("n1", "n2", "n3"), isr("n1", "n2", "n3"), isr("n2", "n1", "n3")} {
+		p.state.ISR = is
+		m.countISR(&p)
+	}
+	require.Equal(t, [3]uint64{1, 3, 2}, [3]uint64{uint64(m.counters.Shrinks), uint64(m.counters.Grows), uint64(m.counters.Swaps)})
+	for name, change := range map[string]func(*proposal){
+		"kind": func(p *proposal) { p.kind++ }, "revision": func(p *proposal) { p.state.Revision++ }, "epoch": func(p *proposal) { p.state.Epoch++ },
+		"leader": func(p *proposal) { p.state.Leader = "n9" }, "incarnation": func(p *proposal) { p.state.LeaderIncarnation++ },
+		"in-sync set": func(p *proposal) { p.state.ISR = isr("n1") },
+	} {
+		other := p
+		require.True(t, p.equal(other))
+		change(&other)
+		require.False(t, p.equal(other), name)
+	}
 }

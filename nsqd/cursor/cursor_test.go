@@ -98,3 +98,99 @@ func TestOnlySeekMovesBack(t *testing.T) {
 	require.EqualValues(t, 5, c.Start())
 	require.EqualValues(t, 12, c.Unsettled(12))
 }
+
+// TestDeltaOfADeferral: a deferred message is settled at leader and follower, and waits for its deadline at both.
+func TestDeltaOfADeferral(t *testing.T) {
+	leader, follower := New(10), New(10)
+	e := NewEntry(12, 99, 3)
+	leader.DeferUntil(e)
+	require.True(t, leader.Deferred.Waits(12))
+	p, changed := leader.TakeDelta()
+	require.True(t, changed)
+	require.Equal(t, Progress{Confirmed: 10, Settled: []Span{{12, 13}}, Deferred: []Entry{e}}, p)
+	p.Settled = nil
+	follower.Apply(p)
+	require.True(t, follower.Settled(12))
+	require.True(t, follower.Deferred.Waits(12))
+}
+
+// spread is a cursor that confirmed 20, finished 25 and 26, and deferred 15 (delivered twice) and 30 (never delivered).
+func spread() Cursor {
+	c := New(10)
+	c.Settle(Span{10, 20})
+	c.Settle(Span{25, 27})
+	c.DeferUntil(NewEntry(30, 99, 0))
+	c.Deferred.Schedule(NewEntry(15, 99, 2))
+	c.ClearDelta()
+	return c
+}
+
+// TestMoves: what a seek skips and repeats, counted by message.
+func TestMoves(t *testing.T) {
+	for _, row := range []struct {
+		to, first         ident.Sequence
+		skipped, repeated uint64
+	}{
+		{to: 20, first: 0, skipped: 1, repeated: 2},  // 15; 25 and 26
+		{to: 12, first: 0, skipped: 0, repeated: 9},  // 12–19 without 15, 25 and 26
+		{to: 12, first: 14, skipped: 0, repeated: 7}, // 12 and 13 are gone
+		{to: 15, first: 0, skipped: 0, repeated: 6},
+		{to: 16, first: 0, skipped: 1, repeated: 6},
+		{to: 26, first: 0, skipped: 6, repeated: 1}, // 15, 20–24; 26
+		{to: 31, first: 0, skipped: 10, repeated: 0},
+		{to: 31, first: 22, skipped: 8, repeated: 0},
+	} {
+		c := spread()
+		skipped, repeated := c.Moves(row.to, row.first)
+		require.Equal(t, [2]uint64{row.skipped, row.repeated}, [2]uint64{skipped, repeated}, row)
+	}
+}
+
+// TestSeek drops the settled ranges and the deferred messages.
+func TestSeek(t *testing.T) {
+	for _, to := range []ident.Sequence{5, 12, 40} {
+		c := spread()
+		c.Seek(to)
+		require.Equal(t, Progress{Confirmed: to, Deferred: c.Deferred.entries()}, c.Full())
+		require.Zero(t, c.Deferred.Len())
+		require.Equal(t, min(10, to), c.Start())
+		require.Equal(t, to, c.End())
+		_, changed := c.TakeDelta()
+		require.False(t, changed)
+		c.Deferred.makeReady(50, 1)
+		seq, _ := c.Deferred.Peek()
+		require.EqualValues(t, 50, seq)
+	}
+}
+
+// TestFinishElsewhere: messages that this channel holds or has delivered stay unfinished.
+func TestFinishElsewhere(t *testing.T) {
+	for name, row := range map[string]struct {
+		spans   []Span
+		limit   ident.Sequence
+		held    []ident.Sequence
+		settled []Span
+		removed []ident.Sequence
+		e       Elsewhere
+	}{
+		"open and finished messages": {spans: []Span{{22, 28}}, limit: 100, settled: []Span{{22, 28}}, e: Elsewhere{Finished: 4}},
+		"up to the limit":            {spans: []Span{{22, 28}, {40, 50}}, limit: 24, settled: []Span{{22, 24}}, e: Elsewhere{Finished: 2}},
+		"a held one":                 {spans: []Span{{22, 25}}, limit: 100, held: []ident.Sequence{23}, settled: []Span{{22, 23}, {24, 25}}, e: Elsewhere{Finished: 2, Kept: 1}},
+		"a held one of others":       {spans: []Span{{22, 24}}, limit: 100, held: []ident.Sequence{24}, settled: []Span{{22, 24}}, e: Elsewhere{Finished: 2}},
+		"deferred, never delivered":  {spans: []Span{{30, 31}}, limit: 100, settled: []Span{{30, 31}}, removed: []ident.Sequence{30}, e: Elsewhere{Finished: 1}},
+		"deferred, delivered":        {spans: []Span{{14, 16}}, limit: 100, settled: []Span{{14, 16}}, e: Elsewhere{Kept: 1}},
+		"deferred, held":             {spans: []Span{{30, 31}}, limit: 100, held: []ident.Sequence{30}, settled: []Span{{30, 31}}, e: Elsewhere{Kept: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := spread()
+			made, e := c.FinishElsewhere(row.spans, row.limit, row.held)
+			require.Equal(t, row.e, e)
+			require.Equal(t, row.settled, made.Settled)
+			require.Equal(t, row.removed, made.Finished)
+			for _, seq := range row.removed {
+				require.False(t, c.Deferred.Has(seq))
+			}
+			require.Equal(t, 2-len(row.removed), c.Deferred.Len())
+		})
+	}
+}

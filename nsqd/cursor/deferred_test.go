@@ -63,6 +63,18 @@ func TestEmptiedSetKeepsItsOrder(t *testing.T) {
 	require.Equal(t, ident.Sequence(3), seq)
 }
 
+// Front lists ready messages in their order: the first one always, further ones only below the limit.
+func TestFront(t *testing.T) {
+	var a deferredSet
+	for _, seq := range []ident.Sequence{9, 4, 7, 12, 5} {
+		a.makeReady(seq, 1)
+	}
+	a.drop(7)
+	for most, want := range map[int][]ident.Sequence{1: {9}, 2: {9, 4}, 3: {9, 4, 5}, 4: {9, 4, 5}} {
+		require.Equal(t, want, a.Front(most, 9))
+	}
+}
+
 func BenchmarkRequeueDueBesideMillion(b *testing.B) {
 	const n = 1 << 20
 	var a deferredSet

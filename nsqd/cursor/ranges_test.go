@@ -81,6 +81,11 @@ func TestRangeSetSplitsBlocks(t *testing.T) {
 	require.Empty(t, r.blocks)
 }
 
+func TestSequences(t *testing.T) {
+	require.Nil(t, Sequences([]Span{{4, 4}}))
+	require.Equal(t, map[ident.Sequence]struct{}{2: {}, 3: {}, 7: {}}, Sequences([]Span{{2, 4}, {7, 8}}))
+}
+
 func BenchmarkRangeSetRandom(b *testing.B) {
 	order := rand.New(rand.NewPCG(1, 2)).Perm(1 << 20)
 	b.ReportAllocs()

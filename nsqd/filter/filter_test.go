@@ -47,6 +47,17 @@ func TestFormsOfTheHeader(t *testing.T) {
 	require.False(t, parse(t, "header:a=b").Match([]byte(`{"a":"b"} trailing`)))
 }
 
+// TestSelection: a filter and the name of the only channel both decide.
+func TestSelection(t *testing.T) {
+	none, red := Selection{Channel: "a"}, Selection{Channel: "a", Filter: parse(t, `header:color=red`)}
+	for header, want := range map[string][2]bool{
+		`{"color":"red"}`: {true, true}, `{"color":"blue"}`: {true, false}, ``: {true, false},
+		`{"##only_channel":"a","color":"red"}`: {true, true}, `{"##only_channel":"b","color":"red"}`: {false, false},
+	} {
+		require.Equal(t, want, [2]bool{none.Accepts([]byte(header)), red.Accepts([]byte(header))}, header)
+	}
+}
+
 func TestRefusedFilters(t *testing.T) {
 	for text, says := range map[string]string{
 		"region": "no condition", "=x": "no condition", "!": "no condition", "header:=x": "names neither", "region=eu": "names neither",

@@ -449,3 +449,45 @@ func TestFailureIsReportedAtOnce(t *testing.T) {
 	require.Equal(t, first, o.wait(1000))
 	require.ErrorIs(t, j.Close(), first)
 }
+
+// TestMissingFiles: the mark counts the files that had groups. A start with fewer of them, or shorter or empty ones, is corrupt also if
+// all groups after the mark can be read. The count goes on after a restart.
+func TestMissingFiles(t *testing.T) {
+	for name, harm := range map[string]func(fs *vfstest.Memory, file string) error{
+		"none":    nil,
+		"gone":    func(fs *vfstest.Memory, file string) error { return fs.Remove(file) },
+		"empty":   func(fs *vfstest.Memory, file string) error { return rewritten(fs, file, 16<<10) },
+		"shorter": func(fs *vfstest.Memory, file string) error { return rewritten(fs, file, 8<<10) },
+	} {
+		fs := vfstest.NewMemory()
+		j, _, _ := fill(t, fs, 60)
+		mark := j.Mark()
+		require.Greater(t, mark.Files, 2)
+		require.NoError(t, j.Close())
+		if harm != nil {
+			require.NoError(t, harm(fs, fileName("j", 0)))
+		}
+		again, got, r := open(t, fs, mark)
+		require.Empty(t, got)
+		if harm != nil {
+			require.ErrorIs(t, r.Corrupt, errCorrupt, name)
+		} else {
+			require.NoError(t, r.Corrupt)
+			require.Equal(t, mark.Files, again.Mark().Files)
+			o := newOwner()
+			require.NoError(t, again.Start(o.durable))
+			require.NoError(t, o.wait(again.Submit(text("next"))))
+			require.Equal(t, mark.Files, again.Mark().Files)
+		}
+		require.NoError(t, again.Close())
+	}
+}
+
+// rewritten replaces a file by zeros.
+func rewritten(fs *vfstest.Memory, name string, size int64) error {
+	f, err := fs.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(0), f.Truncate(size), f.Close())
+}

@@ -43,3 +43,21 @@ func TestContentCoversTheReceivers(t *testing.T) {
 	require.NotEqual(t, of(`{"a":"`+long+`1"}`), of(`{"a":"`+long+`2"}`))
 	require.NotEqual(t, IdentityOfContent(nil, []byte("{"), []byte("m")), IdentityOfContent(nil, nil, []byte("{m")))
 }
+
+// TestFormsOfFields: the usual forms of a JSON object are complete, all others are left to a JSON parser.
+func TestFormsOfFields(t *testing.T) {
+	for object, want := range map[string][]string{
+		`{}`: {}, ` { "a" : "b" , "c":-1.5E+3}`: {`a="b"`, `c=-1.5E+3`}, `{"a":true,"b":0,"c":""}`: {`a=true`, `b=0`, `c=""`},
+		`{"a":"b}`: nil, `{"a":}`: nil, `{"a":[1]}`: nil, `{"a" 1}`: nil, `{"a":1,}`: nil, `{"a":1}x`: nil, `{"a":1 "b":2}`: nil, `{"a":"`: nil,
+		`{"a":1;2}`: nil, `{"a":T}`: nil,
+	} {
+		got, s := []string{}, ScanFields([]byte(object))
+		for s.Next() {
+			got = append(got, string(s.Name)+"="+string(s.Value))
+		}
+		require.Equal(t, want != nil, s.Complete(), object)
+		if want != nil {
+			require.Equal(t, want, got, object)
+		}
+	}
+}

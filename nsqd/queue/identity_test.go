@@ -68,6 +68,7 @@ func TestBatchWithIdentities(t *testing.T) {
 	b, _, err := Decode(sealed.Bytes)
 	require.NoError(t, err)
 	require.True(t, b.Identified)
+	require.Equal(t, b, sealed, "what the writer keeps is what a reader gets")
 	var got []Identity
 	b.Identities(func(n int, x Identity) {
 		require.Len(t, got, n)
@@ -165,10 +166,13 @@ func TestOneIdentityForAPut(t *testing.T) {
 	require.True(t, d.HasPutIdentity())
 	by := d.ByContent(nil)
 	require.Same(t, &d.Bytes[0], &by.Bytes[0])
+	d.Clock = 7
 	sealed := d.Seal(ident.Position{}, 1, 0, 5)
 	require.Equal(t, "1200000018", hex.EncodeToString(sealed.Bytes[HeaderSize:HeaderSize+5]), "length and flags of the first message")
 	decoded, _, err := Decode(sealed.Bytes)
 	require.NoError(t, err)
+	require.Equal(t, decoded, sealed)
+	require.EqualValues(t, 7, sealed.Clock)
 	got := decoded.Messages(0, 9, nil)
 	require.True(t, got[0].IsPutIdentity)
 	require.False(t, got[1].IsPutIdentity)
@@ -176,4 +180,17 @@ func TestOneIdentityForAPut(t *testing.T) {
 	require.False(t, ok)
 	plain := identifiedDraft(t)
 	require.False(t, plain.HasPutIdentity())
+	empty := Draft{Bytes: make([]byte, HeaderSize+4), Identified: true}
+	require.False(t, empty.HasPutIdentity())
+	require.Nil(t, empty.FirstHeader())
+}
+
+// TestMarkOfACutLog: a mark names nothing above the end of the log, and stays a mark.
+func TestMarkOfACutLog(t *testing.T) {
+	m := IdentityMark{From: 100, End: 200, ClockMS: 5, Forgotten: 3}
+	for cut, want := range map[ident.Offset][2]ident.Offset{300: {100, 200}, 150: {100, 150}, 50: {50, 50}, 0: {0, 1}} {
+		got := m.Cut(cut)
+		require.Equal(t, IdentityMark{From: want[0], End: want[1], ClockMS: 5, Forgotten: 3}, got)
+	}
+	require.Zero(t, IdentityMark{}.Cut(50))
 }

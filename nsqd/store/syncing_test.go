@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -147,4 +148,34 @@ func TestChangesDuringASyncOfTheDisk(t *testing.T) {
 	s.noteSynced(s.changes)
 	require.Empty(t, s.unsynced)
 	require.False(t, s.dirUnsynced)
+}
+
+// TestRemovalsOfAKilledProcess may be in the page cache only: the first sync of the next process makes them durable.
+func TestRemovalsOfAKilledProcess(t *testing.T) {
+	fs := vfstest.NewMemory()
+	require.NoError(t, fs.MkdirAll("p"))
+	for _, name := range []string{"p/00000000000000000000.seg", "p/00000000000000000100.seg"} {
+		_, err := fs.Create(name)
+		require.NoError(t, err)
+	}
+	require.NoError(t, fs.SyncDir("."))
+	require.NoError(t, fs.SyncDir("p"))
+	require.NoError(t, fs.Remove("p/00000000000000000000.seg"))
+	s, err := openSegments(fs, vfs.NewCache(fs, 2), "p", 1<<20)
+	require.NoError(t, err)
+	require.NoError(t, s.sync())
+	for seed := range uint64(50) {
+		names, err := fs.CrashClone(rand.New(rand.NewPCG(seed, 0))).List("p")
+		require.NoError(t, err)
+		require.Equal(t, []string{"00000000000000000100.seg"}, names)
+	}
+}
+
+// TestRepairOutsideTheSegments writes nothing, and is refused.
+func TestRepairOutsideTheSegments(t *testing.T) {
+	fs := vfstest.NewMemory()
+	require.NoError(t, fs.MkdirAll("p"))
+	s, err := openSegments(fs, vfs.NewCache(fs, 2), "p", 1<<20)
+	require.NoError(t, err)
+	require.ErrorIs(t, s.repair([]queue.Batch{{At: ident.Position{Offset: 4096}, End: ident.Position{Offset: 4196}}}), errNoPlace)
 }

@@ -69,6 +69,29 @@ func TestRecentFollowsTheLog(t *testing.T) {
 	require.False(t, ok)
 }
 
+// TestRestoredPutsAreYoung: the window of the puts that the store has found begins with the first Tick, and only with that one.
+func TestRestoredPutsAreYoung(t *testing.T) {
+	r := NewRequests(repeatMS)
+	r.Load([]queue.RecentPut{putNumber(1, 1, 1)})
+	const start = 1 << 40
+	r.Tick(start)
+	r.Tick(start + 10)
+	r.push(putNumber(2, 1, 2), start+repeatMS) // forgets old producers
+	_, ok := r.Find(ident.RequestID{Producer: 1, N: 1})
+	require.True(t, ok)
+	r.push(putNumber(3, 1, 3), start+repeatMS+1)
+	_, ok = r.Find(ident.RequestID{Producer: 1, N: 1})
+	require.False(t, ok)
+
+	empty := NewRequests(repeatMS)
+	empty.Load(nil)
+	empty.push(putNumber(1, 1, 1), start)
+	empty.Tick(start + repeatMS)
+	empty.push(putNumber(2, 1, 2), start+repeatMS+1)
+	_, ok = empty.Find(ident.RequestID{Producer: 1, N: 1})
+	require.False(t, ok, "not restored: a tick does not renew it")
+}
+
 // BenchmarkRecent measures the work that each put causes a replica, in a full table.
 func BenchmarkRecent(b *testing.B) {
 	r := NewRequests(repeatMS)

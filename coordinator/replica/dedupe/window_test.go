@@ -52,6 +52,36 @@ func TestTheOldestIDIsNotForgottenSilently(t *testing.T) {
 	require.True(t, d.ReachesBack(201), "a would be forgotten now")
 }
 
+// TestRecogniseByMessage: known, new, and twice in one put; and the bound of the window.
+func TestRecogniseByMessage(t *testing.T) {
+	d := NewWindow(1000, 4, nil)
+	d.Tick(0)
+	for i, id := range []string{"a", "b"} {
+		d.push(identifiedAt(id, i+5, queue.Clock(i+2)))
+	}
+	require.False(t, d.Full(2))
+	require.True(t, d.Full(3))
+	for _, row := range []struct {
+		ids  []string
+		want recognition
+	}{
+		{[]string{"a"}, recognition{Known: 1, First: 5, Any: true, End: 600}},
+		{[]string{"x"}, recognition{New: 1}},
+		{[]string{"x", "b"}, recognition{Known: 1, New: 1, End: 700, Fresh: []bool{true, false}}},
+		{[]string{"a", "x"}, recognition{Known: 1, New: 1, First: 5, Any: true, End: 600, Fresh: []bool{false, true}}},
+		{[]string{"x", "x"}, recognition{Known: 1, New: 1, Fresh: []bool{true, false}}},
+		{[]string{"x", "y"}, recognition{New: 2}},
+		{[]string{"b", "a"}, recognition{Known: 2, First: 6, Any: true, End: 700}},
+	} {
+		b := queue.NewDraft(0)
+		for _, id := range row.ids {
+			require.NoError(t, b.AddMessage(queue.Message{Identity: queue.IdentityOf([]byte(id))}))
+		}
+		draft := b.Draft(ident.RequestID{})
+		require.Equal(t, row.want, d.Recognise(&draft), row.ids)
+	}
+}
+
 // TestIDsAreBoundedByBroker: the partitions of a broker share its budget. A leader refuses more; a follower must
 // not, so it forgets beyond twice the budget, and does not do that silently. A machine that ends gives its share back.
 func TestIDsAreBoundedByBroker(t *testing.T) {

@@ -124,6 +124,23 @@ func TestRefusedPutsHoldNoMemory(t *testing.T) {
 	}
 }
 
+// TestMessageThatIsCutOff: a binary multi-put whose last message is incomplete stores nothing, in all its forms.
+func TestMessageThatIsCutOff(t *testing.T) {
+	a := newSite(t)
+	sub, err := a.cluster.Subscribe(t.Context(), api.SubscribeRequest{Topic: "t", Channel: "ch", Partition: -1, MsgTimeoutMS: 60_000})
+	require.NoError(t, err)
+	for _, x := range []struct{ path, header string }{{"", ""}, {"&defer=1", ""}, {"&ttl=5m", ""}, {"", `{"a":"b"}`}} {
+		r := httptest.NewRequest(http.MethodPost, "/mpub?topic=t&binary=true"+x.path, strings.NewReader("\x00\x00\x00\x02\x00\x00\x00\x01m\x00\x00\x00\x03n"))
+		if x.header != "" {
+			r.Header.Set("X-Nsq-Headers", x.header)
+		}
+		w := httptest.NewRecorder()
+		a.nsqd.ServeHTTP(w, r)
+		require.Equal(t, http.StatusRequestEntityTooLarge, w.Code, w.Body)
+		require.Empty(t, sub.Pull(10, nil))
+	}
+}
+
 // TestPutHeaders: X-Nsq-Headers is one JSON object of strings. The messages of the put have it, with
 // the life that ?ttl= limits.
 func TestPutHeaders(t *testing.T) {

@@ -24,62 +24,151 @@ type Runner struct {
 	Dir     string   // for sources and binaries
 	Tests   []string // packages whose tests judge, as directories relative to Root
 	Workers int
+	Own     bool // judge a site by the tests of its package only
 	Log     func(format string, args ...any)
+	Judged  func(Verdict) // receives each final verdict; nil: nothing
 }
 
 // Verdict is what the tests said about a site.
 type Verdict struct {
 	Site
-	Noticed   bool
-	By        string // the test, if it is noticed
-	Reached   int    // tests that reach the site
-	Unfit     bool   // it does not compile
-	Took      time.Duration
-	WithRaces bool
+	Noticed bool
+	By      string // the test, if it is noticed
+	Reached int    // tests that reach the site
+	Unfit   bool   // it does not compile
+	Took    time.Duration
 }
 
 // test is one test function.
 type test struct {
-	pkg, name string
-	took      time.Duration
+	name string
+	took time.Duration
 }
 
 const (
-	// hang is how long the tests of a package may take, in addition to ten times the time that they took without a
-	// mutant.
+	// hang is how long a run of tests may take, in addition to ten times the time that they took without a mutant.
 	hang = 20 * time.Second
-	// most is how many tests judge a mutant.
+	// most is how many tests of a package judge a mutant.
 	most = 60
+	// addressSpace bounds a test binary, in KiB: a mutant may allocate without end. The race detector needs more.
+	addressSpace = 8 << 20
 )
 
-// Run judges the sites.
+// Run judges the sites: each by the tests of its package, then those that are left by the tests of one other package after another.
 func (r *Runner) Run(ctx context.Context, sites []Site) ([]Verdict, error) {
 	file, without, err := compile(ctx, r.Root, r.Dir, sites)
 	if err != nil {
 		return nil, err
 	}
-	r.Log("%d sites, %d of them do not compile; building the tests of %d packages", len(sites), len(without), len(r.Tests))
-	if err := r.build(ctx, file, sites); err != nil {
-		return nil, err
-	}
-	reach, err := r.reach(ctx, len(sites))
-	if err != nil {
-		return nil, err
-	}
+	r.Log("%d sites, %d of them do not compile", len(sites), len(without))
 	verdicts := make([]Verdict, len(sites))
-	r.each(len(sites), func(i int) {
-		v := Verdict{Site: sites[i], Unfit: without[i+1]}
-		if !v.Unfit {
-			began := time.Now()
-			r.judge(ctx, i+1, reach[i+1], &v)
-			v.Took = time.Since(began)
+	var packages []string
+	for i, s := range sites {
+		verdicts[i] = Verdict{Site: s, Unfit: without[i+1]}
+		if verdicts[i].Unfit {
+			r.judged(verdicts[i])
 		}
-		verdicts[i] = v
-		if !v.Noticed && !v.Unfit {
-			r.Log("missed (%d tests reach it): %s", v.Reached, v.Site)
+		if !slices.Contains(packages, s.Package) {
+			packages = append(packages, s.Package)
+		}
+	}
+	slices.SortFunc(packages, func(a, b string) int { return cmp.Compare(slices.Index(r.Tests, a), slices.Index(r.Tests, b)) })
+	for _, pkg := range packages {
+		own := open(verdicts, func(v Verdict) bool { return v.Package == pkg })
+		if err := r.stage(ctx, file, pkg, verdicts, own); err != nil {
+			return nil, err
+		}
+		r.Log("%s: its own tests notice %d of %d", pkg, len(own)-len(open(verdicts, func(v Verdict) bool { return v.Package == pkg })), len(own))
+	}
+	if r.Own {
+		return verdicts, ctx.Err()
+	}
+	for _, pkg := range r.Tests {
+		imported, err := r.imports(ctx, pkg)
+		if err != nil {
+			return nil, err
+		}
+		left := open(verdicts, func(v Verdict) bool { return v.Package != pkg && v.Kind != Lock && imported[v.Package] })
+		if err := r.stage(ctx, file, pkg, verdicts, left); err != nil {
+			return nil, err
+		}
+	}
+	for _, i := range open(verdicts, func(Verdict) bool { return true }) {
+		r.Log("missed (%d tests reach it): %s", verdicts[i].Reached, verdicts[i].Site)
+		r.judged(verdicts[i])
+	}
+	return verdicts, ctx.Err()
+}
+
+func (r *Runner) judged(v Verdict) {
+	if r.Judged != nil {
+		r.Judged(v)
+	}
+}
+
+// open lists the verdicts that tests may still change.
+func open(verdicts []Verdict, of func(Verdict) bool) (list []int) {
+	for i, v := range verdicts {
+		if !v.Noticed && !v.Unfit && of(v) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// stage judges the listed sites by the tests of one package.
+func (r *Runner) stage(ctx context.Context, overlay, pkg string, verdicts []Verdict, list []int) error {
+	if len(list) == 0 || !slices.Contains(r.Tests, pkg) {
+		return ctx.Err()
+	}
+	began := time.Now()
+	if err := r.build(ctx, overlay, pkg, false); err != nil {
+		return err
+	}
+	defer os.Remove(r.binary(pkg, false))
+	if slices.ContainsFunc(list, func(i int) bool { return verdicts[i].Kind == Lock }) {
+		if err := r.build(ctx, overlay, pkg, true); err != nil {
+			return err
+		}
+		defer os.Remove(r.binary(pkg, true))
+	}
+	reach, err := r.reach(ctx, pkg, len(verdicts))
+	if err != nil {
+		return err
+	}
+	r.Log("%s: tests are built and traced after %s", pkg, time.Since(began).Round(time.Second))
+	r.each(len(list), func(k int) {
+		i := list[k]
+		began := time.Now()
+		v := &verdicts[i]
+		r.judge(ctx, i+1, pkg, reach[i+1], v)
+		v.Took += time.Since(began)
+		switch {
+		case ctx.Err() != nil:
+		case v.Noticed:
+			r.judged(*v)
+		case pkg == v.Package:
+			r.Log("missed by its own tests (%d reach it): %s", v.Reached, v.Site)
 		}
 	})
-	return verdicts, ctx.Err()
+	return ctx.Err()
+}
+
+// imports lists the directories of the packages that the tests of a package are built of.
+func (r *Runner) imports(ctx context.Context, pkg string) (map[string]bool, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-test", "-f", "{{.Dir}}", "./"+pkg)
+	cmd.Dir = r.Root
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("mutation: what %s imports: %w", pkg, err)
+	}
+	imported := map[string]bool{}
+	for dir := range strings.FieldsSeq(string(out)) {
+		if name, err := filepath.Rel(r.Root, dir); err == nil {
+			imported[name] = true
+		}
+	}
+	return imported, nil
 }
 
 // each calls do for 0 to n-1 on the workers.
@@ -108,53 +197,34 @@ func (r *Runner) binary(pkg string, races bool) string {
 	return filepath.Join(r.Dir, name)
 }
 
-// build builds the test binaries, and those of packages with a lock among the sites with the race detector, too.
-func (r *Runner) build(ctx context.Context, overlay string, sites []Site) error {
-	buildOne := func(pkg string, races bool) error {
-		args := []string{"test", "-c", "-overlay", overlay, "-o", r.binary(pkg, races)}
-		if races {
-			args = append(args, "-race")
-		}
-		cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
-		cmd.Dir = r.Root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("mutation: %s: %w\n%s", pkg, err, out)
-		}
-		return nil
+// build builds the test binary of a package.
+func (r *Runner) build(ctx context.Context, overlay, pkg string, races bool) error {
+	args := []string{"test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", r.binary(pkg, races)}
+	if races {
+		args = append(args, "-race")
 	}
-	for _, pkg := range r.Tests {
-		if err := buildOne(pkg, false); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(sites, func(s Site) bool { return s.Kind == Lock && s.Package == pkg }) {
-			if err := buildOne(pkg, true); err != nil {
-				return err
-			}
-		}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
+	cmd.Dir = r.Root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("mutation: %s: %w\n%s", pkg, err, out)
 	}
 	return nil
 }
 
-// reach runs each test alone, and returns the tests that reach each mutant, the fastest first. A test that fails without
-// a mutant is left out.
-func (r *Runner) reach(ctx context.Context, sites int) ([][]test, error) {
-	var tests []test
-	for _, pkg := range r.Tests {
-		out, err := r.command(ctx, pkg, false, "-test.list", "^(Test|Fuzz)").Output()
-		if err != nil {
-			return nil, fmt.Errorf("mutation: the list of tests in %s: %w", pkg, err)
-		}
-		for name := range strings.FieldsSeq(string(out)) {
-			tests = append(tests, test{pkg: pkg, name: name})
-		}
+// reach runs each test of a package alone, and returns the tests that reach each mutant, the fastest first. A test that fails
+// without a mutant is left out, and so are promises, which measure the machine.
+func (r *Runner) reach(ctx context.Context, pkg string, sites int) ([][]test, error) {
+	out, err := r.command(ctx, pkg, false, "-test.list", "^(Test|Fuzz)").Output()
+	if err != nil {
+		return nil, fmt.Errorf("mutation: the list of tests in %s: %w", pkg, err)
 	}
+	tests := slices.DeleteFunc(strings.Fields(string(out)), func(name string) bool { return strings.HasPrefix(name, "TestPromise") })
 	reach := make([][]test, sites+1)
 	var mu sync.Mutex
-	failed := 0
 	r.each(len(tests), func(i int) {
-		t := tests[i]
+		t := test{name: tests[i]}
 		trace := filepath.Join(r.Dir, fmt.Sprintf("trace%d", i))
-		cmd := r.command(ctx, t.pkg, false, "-test.run", "^"+t.name+"$", "-test.timeout", "120s")
+		cmd := r.command(ctx, pkg, false, "-test.run", "^"+t.name+"$", "-test.timeout", "120s")
 		cmd.Env = append(cmd.Environ(), envTrace+"="+trace)
 		began := time.Now()
 		_, err := cmd.CombinedOutput()
@@ -164,8 +234,7 @@ func (r *Runner) reach(ctx context.Context, sites int) ([][]test, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			failed++
-			r.Log("left out, because it fails without a mutant: %s %s", t.pkg, t.name)
+			r.Log("left out, because it fails without a mutant: %s %s", pkg, t.name)
 			return
 		}
 		for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
@@ -174,7 +243,6 @@ func (r *Runner) reach(ctx context.Context, sites int) ([][]test, error) {
 			}
 		}
 	})
-	r.Log("%d tests, %d left out", len(tests), failed)
 	for _, list := range reach {
 		slices.SortFunc(list, func(a, b test) int { return cmp.Or(cmp.Compare(a.took, b.took), strings.Compare(a.name, b.name)) })
 	}
@@ -182,44 +250,32 @@ func (r *Runner) reach(ctx context.Context, sites int) ([][]test, error) {
 }
 
 func (r *Runner) command(ctx context.Context, pkg string, races bool, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, r.binary(pkg, races), args...)
+	limit := strconv.Itoa(addressSpace)
+	if races {
+		limit = "unlimited"
+	}
+	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `ulimit -v "$0" && exec "$@"`, limit, r.binary(pkg, races)}, args...)...)
 	cmd.Dir = filepath.Join(r.Root, pkg)
 	return cmd
 }
 
 var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// judge runs the tests that reach a mutant: those of its package first, then the others, package by package.
-func (r *Runner) judge(ctx context.Context, n int, list []test, v *Verdict) {
-	v.Reached, v.WithRaces = len(list), v.Kind == Lock
-	own, others := map[string][]test{}, map[string][]test{}
-	var order []string
-	for _, t := range list {
-		to := others
-		if t.pkg == v.Package {
-			to = own
-		} else if v.Kind == Lock {
-			continue
-		}
-		if len(to[t.pkg]) < most {
-			to[t.pkg] = append(to[t.pkg], t)
-			if t.pkg != v.Package && !slices.Contains(order, t.pkg) {
-				order = append(order, t.pkg)
-			}
-		}
-	}
-	for _, pkg := range append([]string{v.Package}, order...) {
-		tests := append(own[pkg], others[pkg]...)
-		if len(tests) == 0 {
-			continue
-		}
+// judge runs the tests of a package that reach a mutant. A run has twice the tests of the run before it: the fast tests notice most
+// mutants, and a mutant that hangs has the short limit of few tests.
+func (r *Runner) judge(ctx context.Context, n int, pkg string, tests []test, v *Verdict) {
+	v.Reached += len(tests)
+	tests = tests[:min(len(tests), most)]
+	for size := 4; len(tests) > 0; size *= 2 {
+		run := tests[:min(size, len(tests))]
+		tests = tests[len(run):]
 		var names []string
 		limit := hang
-		for _, t := range tests {
+		for _, t := range run {
 			names = append(names, t.name)
 			limit += 10 * t.took
 		}
-		cmd := r.command(ctx, pkg, v.WithRaces, "-test.failfast", "-test.run", "^("+strings.Join(names, "|")+")$", "-test.timeout", limit.String())
+		cmd := r.command(ctx, pkg, v.Kind == Lock, "-test.failfast", "-test.run", "^("+strings.Join(names, "|")+")$", "-test.timeout", limit.String())
 		cmd.Env = append(cmd.Environ(), envMutant+"="+strconv.Itoa(n))
 		out, err := cmd.CombinedOutput()
 		if _, ran := errors.AsType[*exec.ExitError](err); ran && ctx.Err() == nil {

@@ -1,9 +1,12 @@
 // Command mutation measures how many random changes of the code the tests notice:
 //
-//	mutation -n 1000 -seed 1 [-workers 2] [PACKAGE...]
+//	mutation -n 1000 -seed 1 [-workers 2] [-own] [-results FILE] [PART...]
 //
-// PACKAGE is a directory and all below it; the default is what the product's promises rest on. It prints the changes that no test notices, and the
-// score of each package. Package internal/test/verify/mutation explains the measure.
+// The changes are drawn in the packages that the product's promises rest on. PART restricts which of the drawn changes are judged: a
+// directory with all below it, or the beginning of a change as -list prints it, such as rpc/conn.go:12. Parts of one draw add up in
+// FILE: changes that it has are not judged again. With -own, the tests of a package judge its changes alone; those that they miss do not
+// count as judged in FILE. The command prints the changes that no test notices, and the score of each package.
+// Package internal/test/verify/mutation explains the measure.
 package main
 
 import (
@@ -23,35 +26,34 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/verify/mutation"
 )
 
-// measured are the packages of the default.
+// measured are the packages in which changes are drawn, and whose tests judge.
 var measured = []string{"coordinator", "nsqd", "commitlog", "rpc", "internal/frontend/tcp", "internal/frontend/httpapi"}
 
 func main() {
 	seed := flag.Uint64("seed", 1, "which changes are drawn")
 	n := flag.Int("n", 1000, "how many changes")
 	workers := flag.Int("workers", 2, "tests that run at once")
+	results := flag.String("results", "", "a file that collects verdicts: those of earlier runs are kept")
+	own := flag.Bool("own", false, "only the tests of its package judge a change")
 	list := flag.Bool("list", false, "print the changes, and run nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *seed, *n, *workers, *list, flag.Args()); err != nil {
+	if err := run(ctx, *seed, *n, *workers, *own, *results, *list, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutation:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, seed uint64, n, workers int, list bool, dirs []string) error {
+func run(ctx context.Context, seed uint64, n, workers int, own bool, results string, list bool, parts []string) error {
 	if n < 1 || workers < 1 {
 		return errors.New("-n and -workers are at least 1")
-	}
-	if len(dirs) == 0 {
-		dirs = measured
 	}
 	root, err := env.Repository()
 	if err != nil {
 		return err
 	}
-	packages, tested, err := find(root, dirs)
+	packages, tested, err := find(root, measured)
 	if err != nil {
 		return err
 	}
@@ -59,26 +61,57 @@ func run(ctx context.Context, seed uint64, n, workers int, list bool, dirs []str
 	if err != nil {
 		return err
 	}
-	sites := mutation.Draw(all, seed, n)
-	fmt.Printf("seed %d: %d of %d sites in %d packages\n", seed, len(sites), len(all), len(packages))
+	drawn := mutation.Draw(all, seed, n)
+	fmt.Printf("seed %d: %d of %d sites in %d packages\n", seed, len(drawn), len(all), len(packages))
+	sites := slices.DeleteFunc(slices.Clone(drawn), func(s mutation.Site) bool { return !within(s, parts) })
 	if list {
 		for _, s := range sites {
 			fmt.Println(s)
 		}
 		return nil
 	}
+	known, err := mutation.ReadVerdicts(results, drawn)
+	if err != nil {
+		return err
+	}
+	sites = slices.DeleteFunc(sites, func(s mutation.Site) bool {
+		return slices.ContainsFunc(known, func(v mutation.Verdict) bool { return v.String() == s.String() })
+	})
+	if len(sites) > 0 {
+		verdicts, err := judge(ctx, root, tested, workers, own, results, sites)
+		if err != nil {
+			return err
+		}
+		known = append(known, verdicts...)
+	}
+	table(known)
+	return nil
+}
+
+func judge(ctx context.Context, root string, tested []string, workers int, own bool, results string, sites []mutation.Site) ([]mutation.Verdict, error) {
 	dir, err := os.MkdirTemp("", "mutation")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	r := &mutation.Runner{Root: root, Dir: dir, Tests: tested, Workers: workers, Log: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
-	verdicts, err := r.Run(ctx, sites)
-	if err != nil {
-		return err
+	r := &mutation.Runner{Root: root, Dir: dir, Tests: tested, Workers: workers, Own: own, Log: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
+	if results != "" {
+		f, err := os.OpenFile(results, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		r.Judged = func(v mutation.Verdict) { f.WriteString(v.Line()) }
 	}
-	table(verdicts)
-	return nil
+	return r.Run(ctx, sites)
+}
+
+// within reports whether a site is in one of the parts; without parts all are.
+func within(s mutation.Site, parts []string) bool {
+	return len(parts) == 0 || slices.ContainsFunc(parts, func(p string) bool {
+		p = strings.TrimSuffix(p, "/")
+		return s.Package == p || strings.HasPrefix(s.Package, p+"/") || strings.HasPrefix(s.String(), p+":")
+	})
 }
 
 // find lists the packages below the directories, and those of them that have tests.
