@@ -97,14 +97,16 @@ func (j *Journal) use(f vfs.File, name string) *logFile {
 	return &logFile{File: f, name: name, direct: !j.o.NoSync && !j.o.Mixed && f.Direct()}
 }
 
-// Release reports that a durable checkpoint includes all groups up to group. Files without newer groups are reused.
+// Release reports that a durable checkpoint includes all groups up to group. Files without newer groups are reused, or
+// removed if there are too many, but not so many that fewer are left than Mark.Files may have counted: the current file
+// may have no durable group yet.
 func (j *Journal) Release(group uint64) error {
 	j.mu.Lock()
 	var drop []*logFile
 	for len(j.mu.used) > 1 && j.mu.used[0].last <= group {
 		f := j.mu.used[0]
 		j.mu.used = j.mu.used[1:]
-		if len(j.mu.free) < maxFree {
+		if len(j.mu.free) < maxFree || j.mu.begun <= maxFree {
 			j.mu.free = append(j.mu.free, f)
 		} else {
 			drop = append(drop, f)

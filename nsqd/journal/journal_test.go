@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -481,6 +483,37 @@ func TestMissingFiles(t *testing.T) {
 		}
 		require.NoError(t, again.Close())
 	}
+}
+
+// TestReleaseLeavesAsManyFilesAsTheMarkCounts: also if the current file has no durable group yet.
+func TestReleaseLeavesAsManyFilesAsTheMarkCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, current, firstGroup := vfstest.NewMemory(), fileName("j", maxFree), make(chan struct{})
+		var syncs atomic.Int64
+		j, o := syncedFill(t, mem, func(op vfstest.Op) error {
+			if op.Call == vfstest.CallSync && op.Name == current && syncs.Add(1) == 2 {
+				<-firstGroup // the sync before this one was of the new file's zeros
+			}
+			return nil
+		}, false, 0)
+		for range maxFree {
+			require.NoError(t, o.wait(j.Submit(text(strings.Repeat("x", 16<<10-headerSize))))) // fills a file
+		}
+		last := j.Submit(text("x"))
+		synctest.Wait() // there is a spare file without groups, and the last group is not durable
+		mark := j.Mark()
+		require.Equal(t, maxFree, mark.Files)
+		require.NoError(t, j.Release(mark.Group))
+		var corrupt error
+		for seed := range uint64(32) {
+			_, _, r := open(t, mem.CrashClone(rand.New(rand.NewPCG(seed, 1))), mark)
+			corrupt = cmp.Or(corrupt, r.Corrupt)
+		}
+		close(firstGroup)
+		require.NoError(t, o.wait(last))
+		require.NoError(t, j.Close())
+		require.NoError(t, corrupt, "after a power cut")
+	})
 }
 
 // rewritten replaces a file by zeros.
