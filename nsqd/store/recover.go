@@ -203,10 +203,14 @@ func (r *recovery) cutSegments() error {
 	if start, ok := segments.start(); ok && start > cut { // retention has removed everything before the cut
 		return segments.beginAt(cut)
 	}
-	if err := segments.truncate(cut); err != nil || segments.end() >= cut {
+	if err := segments.truncate(cut); err != nil {
 		return err
 	}
-	return segments.reset() // only batches before the start were left
+	if segments.end() < cut {
+		return segments.reset() // only batches before the start were left
+	}
+	segments.lastUnsynced()
+	return nil
 }
 
 // checkSegments compares the segments at the cut with the chain. An unreadable header proves nothing.

@@ -293,6 +293,13 @@ func (s *segments) changed(base ident.Offset) {
 	s.changes++
 }
 
+// lastUnsynced lets the next sync include the last file: a killed process may have cut it in the page cache only.
+func (s *segments) lastUnsynced() {
+	if list := s.segments(); len(list) > 0 {
+		s.changed(list[len(list)-1].base)
+	}
+}
+
 // noteSynced records that a sync of the whole disk, begun after this number of changes, has made them durable. If there
 // were later ones, the next sync syncs all of them again.
 func (s *segments) noteSynced(changes uint64) {
