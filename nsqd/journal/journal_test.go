@@ -516,6 +516,29 @@ func TestReleaseLeavesAsManyFilesAsTheMarkCounts(t *testing.T) {
 	})
 }
 
+// TestBegunFileStaysBegun: the remains of a torn first group do not count as a group, because the next group's zeros may
+// replace them without its header.
+func TestBegunFileStaysBegun(t *testing.T) {
+	fs := vfstest.NewMemory()
+	j, _, _ := fill(t, fs, 3)
+	mark := j.Mark()
+	require.NoError(t, j.Close())
+	torn := fileName("j", 9)
+	f, err := fs.Create(torn)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte("the end of a torn group"), 3*Align)
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(f.Truncate(16<<10), f.Close()))
+	again, _, r := open(t, fs, mark)
+	require.NoError(t, r.Corrupt)
+	mark = again.Mark()
+	require.NoError(t, again.Close())
+	require.NoError(t, rewritten(fs, torn, 16<<10))
+	again, _, r = open(t, fs, mark)
+	require.NoError(t, r.Corrupt)
+	require.NoError(t, again.Close())
+}
+
 // rewritten replaces a file by zeros.
 func rewritten(fs *vfstest.Memory, name string, size int64) error {
 	f, err := fs.Create(name)

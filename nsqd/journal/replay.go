@@ -48,9 +48,10 @@ type image struct {
 	first  header // header of the group at its beginning, or zero
 }
 
-// begun reports whether the file has ever held a group, that is, whether it is not all zeros.
+// begun reports whether the file has ever held a group. Each group at its beginning is written over another one or over
+// zeros, so the first sector, once it is not zero, remains so after any torn write. The other sectors do not.
 func (im *image) begun() bool {
-	return slices.ContainsFunc(im.data, func(b byte) bool { return b != 0 })
+	return slices.ContainsFunc(im.data[:min(Align, len(im.data))], func(b byte) bool { return b != 0 })
 }
 
 func readImages(fs vfs.FS, dir string) ([]*image, error) {
