@@ -3,6 +3,7 @@ package store
 import (
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,7 @@ import (
 // cut is a disk after a power cut, and the submissions acknowledged before it.
 type cut struct {
 	fs               *vfstest.Memory
+	w                *world
 	acked, submitted int
 }
 
@@ -23,6 +25,7 @@ type cutter struct {
 	rng  *rand.Rand
 	mem  *vfstest.Memory
 	w    *world
+	last cut // without w: the store is being opened on what this left
 	cuts []cut
 }
 
@@ -36,12 +39,17 @@ func (c *cutter) hook(op vfstest.Op) error {
 func (c *cutter) take() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.w == nil {
+	now := c.last
+	if c.w != nil {
+		now = cut{w: c.w, acked: c.w.acked()} // read before the clone, submitted after it: never too strict
+	}
+	if now.w == nil {
 		return
 	}
-	acked := c.w.acked() // read before the clone, submitted after it: never too strict
-	clone := c.mem.CrashClone(c.rng)
-	c.cuts = append(c.cuts, cut{clone, acked, c.w.submitted()})
+	if now.fs = c.mem.CrashClone(c.rng); c.w != nil {
+		now.submitted = c.w.submitted()
+	}
+	c.cuts = append(c.cuts, now)
 }
 
 func (c *cutter) arm(w *world) {
@@ -80,35 +88,95 @@ func TestPowerCut(t *testing.T) {
 	require.Greater(t, points, 30*histories)
 }
 
-// TestPowerCutInRecovery cuts the power again while a store recovers, at every
-// sync of the recovery.
-func TestPowerCutInRecovery(t *testing.T) {
-	for seed := range seeds(t, 4) {
-		seed += 100
+// life is one process on a disk: the power is cut before many of its syncs, and it may be killed, or fail to sync.
+type life struct {
+	cutter
+	calls, killAt, failAt int // disk calls so far; the call at which it ends, the one from which the next sync fails; 0: none
+}
+
+func (l *life) hook(op vfstest.Op) error {
+	l.mu.Lock()
+	l.calls++
+	reads := op.Call == vfstest.CallRead || op.Call == vfstest.CallOpen || op.Call == vfstest.CallList
+	kill := l.killAt > 0 && l.calls >= l.killAt && !reads
+	fail := l.failAt > 0 && l.calls >= l.failAt && op.Call == vfstest.CallSync
+	full := len(l.cuts) >= 30
+	if fail && !kill {
+		l.failAt = 0
+		l.mem.DropWriteback(op.Name)
+	}
+	l.mu.Unlock()
+	switch {
+	case kill:
+		return errKilled
+	case fail:
+		return syscall.EIO
+	case full:
+		return nil
+	}
+	return l.cutter.hook(op)
+}
+
+// kill lets no further call change the disk.
+func (l *life) kill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.killAt = 1
+}
+
+// TestManyLives ends process after process by a power cut, a kill, a failed sync or a close. The power is also cut before
+// many of their syncs, those of the recoveries included. Each start must find everything acknowledged, and the same
+// store ids.
+func TestManyLives(t *testing.T) {
+	cuts := 0
+	for seed := range seeds(t, 20) {
+		t.Logf("seed %d", seed)
+		rng := rand.New(rand.NewPCG(seed, 4))
 		mem := vfstest.NewMemory()
 		w, err := newWorld(t, seed, mem)
 		require.NoError(t, err)
-		require.NoError(t, w.run(25))
-		rng := rand.New(rand.NewPCG(seed, 3))
-		left := mem.CrashClone(rng)
-		last := w.submitted()
+		require.NoError(t, w.run(rng.IntN(4)))
 		require.NoError(t, w.store.Close())
-		var again []*vfstest.Memory
-		var mu sync.Mutex
-		fs := vfstest.Wrap(left, func(op vfstest.Op) error {
-			if op.Call.Syncs() {
-				mu.Lock()
-				defer mu.Unlock()
-				again = append(again, left.CrashClone(rng))
+		ids, last := storeIDs(w), cut{mem, w, w.acked(), w.submitted()}
+		for range 5 {
+			l := &life{cutter: cutter{mem: last.fs, rng: rand.New(rand.NewPCG(rng.Uint64(), 5)), last: last}}
+			switch rng.IntN(4) {
+			case 0:
+				l.killAt = 1 + rng.IntN(300)
+			case 1:
+				l.failAt = 1 + rng.IntN(200)
 			}
-			return nil
-		})
-		check(t, fs, w.history, storeIDs(w), last, last)
-		require.NotEmpty(t, again)
-		for _, fs := range again {
-			check(t, fs, w.history, storeIDs(w), last, last)
+			last = l.run(t, ids, rng)
+			for _, cut := range l.cuts {
+				left := cut
+				left.fs = cut.fs.CrashClone(rng) // the same: check uses cut.fs up
+				check(t, cut.fs, cut.w.history, ids, cut.acked, cut.submitted)
+				if rng.IntN(len(l.cuts)) == 0 {
+					last = left
+				}
+			}
+			cuts += len(l.cuts)
 		}
 	}
+	t.Logf("%d power cuts", cuts)
+}
+
+// run opens the store and continues the history until the process ends, and returns what it leaves.
+func (l *life) run(t *testing.T, ids []ident.StoreID, rng *rand.Rand) cut {
+	t.Helper()
+	s, err := Open(eitherSync(testOptions(vfstest.Wrap(l.mem, l.hook)), rng.Uint64()))
+	if err != nil {
+		return l.last
+	}
+	checkStore(t, s, l.last.w.history, ids, l.last.acked, l.last.submitted)
+	w := l.last.w.reopened(s)
+	l.arm(w)
+	_ = w.run(rng.IntN(12)) // it may be killed
+	if rng.IntN(3) > 0 {
+		l.kill()
+	}
+	_ = s.Close()
+	return cut{l.mem, w, w.acked(), w.submitted()}
 }
 
 func storeIDs(w *world) []ident.StoreID {

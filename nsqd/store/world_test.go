@@ -311,13 +311,19 @@ func (w *world) readSome(m *model) {
 	}
 }
 
-// check opens the disk after a crash and compares it with the history. It must be the state after
-// some number of submissions, the same for all partitions, not below the acknowledged ones.
+// check opens the disk after a crash and compares it with the history.
 func check(t *testing.T, fs vfs.FS, history [][]expected, ids []ident.StoreID, acked, submitted int) {
 	t.Helper()
 	s, err := Open(eitherSync(testOptions(fs), uint64(acked+submitted)))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
+	checkStore(t, s, history, ids, acked, submitted)
+}
+
+// checkStore compares a store that was just opened with the history. It must have the state after some number of
+// submissions, the same for all partitions, not below the acknowledged ones.
+func checkStore(t *testing.T, s *Store, history [][]expected, ids []ident.StoreID, acked, submitted int) {
+	t.Helper()
 	list := s.Partitions()
 	require.Len(t, list, 3)
 	k := submitted
@@ -341,6 +347,33 @@ func check(t *testing.T, fs vfs.FS, history [][]expected, ids []ident.StoreID, a
 		require.Equal(t, ids[i], p.StoreID(), "a crash is not corruption")
 		checkLog(t, p, history[k][i])
 	}
+}
+
+// reopened continues the history of w with a store that was opened again.
+func (w *world) reopened(s *Store) *world {
+	next := &world{t: w.t, rng: w.rng, store: s}
+	next.cond.L = &next.mu
+	for i, p := range s.Partitions() {
+		r := p.Restored()
+		m := &model{
+			p: p, start: p.Start(), epoch: r.Epoch, committed: r.KnownCommitted, requests: w.models[i].requests,
+			version: queue.StateVersion{Epoch: r.State.Epoch, N: r.State.N},
+		}
+		m.borders = []border{{at: r.End, crc: r.LastCRC, time: r.LastTimeNS}}
+		for at, n := p.Start(), 0; at.Offset < r.End.Offset; n++ {
+			batches, err := p.ReadAt(at.Offset, 1)
+			require.NoError(w.t, err)
+			b := batches[0]
+			if n == 0 {
+				m.borders = []border{{at: b.At, crc: b.PrevCRC}}
+			}
+			m.borders = append(m.borders, border{b.End, b.CRC, b.Time})
+			at = b.End
+		}
+		next.models = append(next.models, m)
+	}
+	next.note()
+	return next
 }
 
 func matches(p *Partition, e expected) bool {
