@@ -97,12 +97,13 @@ test-short:
 	$(GO) test -short -skip '^TestPromise' -p $$(($(PROCESSORS) + 1)) -parallel 4 -timeout 170s $(GATE)
 	$(GO) test -C client -short -skip '^TestPromise' -timeout 170s ./...
 
-# The gate. Each test binary has a network and a file system of its own (.ci/isolated); vet has its place in
-# make check. The longest begin first. The results never come from the cache, which does not include the brokers of bin/.
+# The gate. Each test binary has a network and a file system of its own (.ci/isolated); vet has its place in make check,
+# and without debug information (-w) the linker is faster. The longest begin first. The results never come from the
+# cache, which does not include the brokers of bin/.
 PROCESSORS = $$(getconf _NPROCESSORS_ONLN)
 GATE = $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/($(subst $() ,|,$(OUTSIDE)))(/|$$)')
 LONGEST = $(addprefix ./,internal/test/verify/console internal/test/verify/smoke cmd/nsqd coordinator/metadata/etcd coordinator internal/test/verify/sim internal/test/verify/model)
-GATE_FLAGS = -exec $(CURDIR)/.ci/isolated -vet=off -count=1 -skip '^TestPromise' -timeout 30m -parallel 4
+GATE_FLAGS = -exec $(CURDIR)/.ci/isolated -vet=off -ldflags=-w -count=1 -skip '^TestPromise' -timeout 30m -parallel 4
 # Acknowledgements, duplicates, histories, elections, rollbacks, truncation: one rule of each; make mutants has them all.
 GATE_MUTANTS = ack-verified dedupe-whole divergence elect-head-start rollback-whole truncate-committed
 test: fmt-check build tools ## the gate: everything deterministic, a smoke of real processes, the console in its browser
