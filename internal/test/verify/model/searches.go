@@ -113,7 +113,6 @@ func clientSearches() map[string]Config {
 		"request-committed": repeat,
 		"request-follower":  repeat.with(func(c *Config) { c.Expiries = 1 }),
 		"request-truncate":  repeat.with(func(c *Config) { c.Puts, c.Ticks, c.MaxEpoch = 2, 1, 2 }),
-		"dedupe-follower":   repeat.with(func(c *Config) { c.Expiries, c.Identified = 1, true }),
 		"dedupe-truncate":   repeat.with(func(c *Config) { c.Puts, c.Ticks, c.MaxEpoch, c.Identified = 2, 1, 2, true }),
 		"state-on-all":      changes,
 		"state-order":       changes.with(func(c *Config) { c.Changes, c.Losses = 2, 1 }),
