@@ -152,7 +152,24 @@ func (s *subscription) refreshCredit(now time.Duration) {
 		h.sendCreditLocked() // first, otherwise the returned messages would be sent again
 		h.giveBackLocked()
 		h.giveBackExpiredLocked()
-		if h.remote != nil { // the client's time begins when it gets the message
+	}
+}
+
+// touchWaiting touches the messages that wait here three times in their timeout, or as often as the credit is sent: the
+// client's time begins when it gets the message, and a message that the client has not seen must not lose an attempt.
+func (s *subscription) touchWaiting(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	every := keepAlive
+	if timeout := time.Duration(s.request.MsgTimeoutMS) * time.Millisecond; timeout > 0 {
+		every = min(every, timeout/3)
+	}
+	if now-s.mu.touched < every {
+		return
+	}
+	s.mu.touched = now
+	for _, h := range s.mu.order {
+		if h.remote != nil {
 			h.sendUnseenLocked(wire.VerbTouch, h.remote.buffer.waiting())
 		}
 	}

@@ -31,3 +31,22 @@ func TestAfterABrokenLinkNothingOldIsDelivered(t *testing.T) {
 		require.Empty(t, s.Pull(10, nil))
 	})
 }
+
+// TestShortTimeoutsBeginAtTheClient: a message that waits for its client does not time out, and has no attempt of it.
+func TestShortTimeoutsBeginAtTheClient(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1")
+		s, err := w.brokers["n2"].gw.Subscribe(t.Context(), api.SubscribeRequest{Topic: "orders", Channel: "ch", Partition: -1, MsgTimeoutMS: 400})
+		require.NoError(t, err)
+		s.SetReady(10)
+		w.store(top.Partition(0), 5)
+		w.tick(5 * time.Second)
+		q, _ := w.brokers["n1"].Queue(top.Partition(0))
+		require.Zero(t, q.Stats("ch", false).Channels[0].TimeoutCount)
+		held := s.Pull(10, nil)
+		require.Len(t, held, 5)
+		for _, d := range held {
+			require.EqualValues(t, 1, d.Message.Attempts)
+		}
+	})
+}
