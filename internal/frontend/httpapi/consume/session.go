@@ -342,7 +342,7 @@ type Batch struct {
 	Refused []api.Refusal
 	session *session
 	bytes   int
-	began   time.Time
+	began   time.Time // before the first message was taken
 }
 
 // pull adds messages, up to the credit.
@@ -360,6 +360,9 @@ func (b *Batch) pull(credit int) {
 	}
 	b.session.messages.Add(uint64(len(b.Deliveries) - had))
 }
+
+// Late reports whether the timeouts of the messages may be over, so that those not yet written may go to other clients.
+func (b *Batch) Late() bool { return time.Since(b.began) >= b.session.request.MsgTimeout }
 
 // Receipt returns the receipt of a delivery.
 func (b *Batch) Receipt(i int) Receipt {
