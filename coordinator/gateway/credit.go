@@ -78,16 +78,21 @@ func (s *subscription) shareLocked(h *partitionSubscription) int {
 
 // finishedLocked counts a message that the client finished or requeued.
 func (s *subscription) finishedLocked(h *partitionSubscription) {
-	if s.mu.busy {
-		s.mu.busy = false
-		s.grantLocked()
-	}
+	s.idleLocked()
 	h.finished++
 	s.mu.demand.finished++
 	if s.mu.demand.finished%weighAfter == 0 {
 		if now := s.g.now(); now-s.mu.demand.weighed >= weighEvery {
 			s.weighLocked(now)
 		}
+	}
+}
+
+// idleLocked ends the pause of a busy client, because it holds one message less.
+func (s *subscription) idleLocked() {
+	if s.mu.busy {
+		s.mu.busy = false
+		s.grantLocked()
 	}
 }
 

@@ -93,3 +93,24 @@ func TestALeaderAloneReleasesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestAReceiptMakesRoomAtOnce: the message of another partition comes as soon as the leader, at another broker, has settled the one
+// before by its receipt, also if its client worked for so long that it was sent nothing.
+func TestAReceiptMakesRoomAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1", "n1", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 1)
+		for n := range 3 {
+			w.store(top.Partition(n), 1)
+		}
+		w.tick(100 * time.Millisecond)
+		for range 3 {
+			d := s.Pull(1, nil)
+			require.Len(t, d, 1)
+			w.tick(2300 * time.Millisecond) // it works
+			r := api.Receipt{ID: d[0].ID, Epoch: d[0].Epoch, Number: d[0].Number}
+			require.Equal(t, []error{nil}, w.brokers["n2"].gw.Settle(t.Context(), "orders", "ch", api.Settlement{Verb: api.VerbFinish}, []api.Receipt{r}))
+			w.tick(20 * time.Millisecond)
+		}
+	})
+}
