@@ -114,3 +114,25 @@ func TestAReceiptMakesRoomAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestATouchByReceiptOutlivesTheLink: the client's broker does not know of a touch at another broker, and names an earlier end of the
+// timeout when it opens the stream again.
+func TestATouchByReceiptOutlivesTheLink(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.topic("orders", "n1")
+		w.publish("n1", "work")
+		_, r := w.receive(t, "n2") // the timeout is 3 s
+		other := w.brokers["n1"].subscribe(t, "orders", 10)
+		w.tick(2 * time.Second)
+		settle := func(verb api.Verb) []error {
+			return w.brokers["n3"].gw.Settle(t.Context(), "orders", "ch", api.Settlement{Verb: verb}, []api.Receipt{r})
+		}
+		require.Equal(t, []error{nil}, settle(api.VerbTouch))
+		w.setDown("n2", true)
+		w.tick(100 * time.Millisecond)
+		w.setDown("n2", false)
+		w.tick(2 * time.Second)
+		require.Empty(t, other.Pull(10, nil), "it was touched")
+		require.Equal(t, []error{nil}, settle(api.VerbFinish))
+	})
+}
