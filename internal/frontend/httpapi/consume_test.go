@@ -373,6 +373,15 @@ func TestAnAnswerHasNoMessageWhoseTimeoutIsOver(t *testing.T) {
 	}
 }
 
+// TestAShortTimeoutLeavesTimeForTheAnswer: a poll does not wait for more messages until the timeout of the first one is over.
+func TestAShortTimeoutLeavesTimeForTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPolled(t, consume.Options{})
+		p.put("m")
+		require.Len(t, p.consume("&max=10&msg_timeout=1ms").Messages, 1)
+	})
+}
+
 // TestConsumersOfANetwork: the addresses of one IPv6 /64 share the limit of an address.
 func TestConsumersOfANetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

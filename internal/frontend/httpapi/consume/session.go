@@ -203,7 +203,7 @@ func (x *session) poll(ctx context.Context, maxInFlight, most int, timeout <-cha
 			break
 		}
 		if len(b.Deliveries) > 0 && gather == nil {
-			gather = time.After(gatherTime)
+			gather = time.After(min(gatherTime, x.request.MsgTimeout/4))
 		}
 		more, err := x.await(ctx, timeout, gather)
 		if err != nil && len(b.Deliveries) == 0 {
