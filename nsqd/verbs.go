@@ -202,8 +202,9 @@ func (c *Channel) Reclaim(s *Subscriber, held []Receipt) (refused []ident.Sequen
 }
 
 // TransferDeliveries ends the subscription of old and assigns those of its deliveries that are in held to s, which is
-// already attached. No other subscriber can receive them in between. The other deliveries of old are requeued as with
-// Withdraw. The result is that of Reclaim.
+// already attached. No other subscriber can receive them in between. A timeout ends when the receipt says or when it would have
+// ended anyway, whichever is later: the client may have touched the delivery at its own broker while the connection was broken, or
+// at another one by its receipt. The other deliveries of old are requeued as with Withdraw. The result is that of Reclaim.
 func (c *Channel) TransferDeliveries(old, s *Subscriber, held []Receipt) (refused []ident.Sequence) {
 	now := c.p.o.Now()
 	left := make(map[ident.Sequence]Receipt, len(held))
@@ -218,7 +219,7 @@ func (c *Channel) TransferDeliveries(old, s *Subscriber, held []Receipt) (refuse
 		}
 		delete(left, f.seq)
 		c.inFlight.transfer(f, s)
-		c.inFlight.setDeadline(f, c.deadlineOf(h, s, now))
+		c.inFlight.setDeadline(f, max(f.deadline, c.deadlineOf(h, s, now)))
 	})
 	return c.Reclaim(s, slices.Collect(maps.Values(left)))
 }

@@ -69,7 +69,6 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 		h.missingLocked(now)
 		return
 	}
-	h.dropSpareLocked() // the channel redelivers them
 	subscriber := &nsqd.Subscriber{
 		Wake: s.wakeUp, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate, Direct: true, PullBytes: pullBytes,
 	}
@@ -148,9 +147,6 @@ func (h *partitionSubscription) openLocked(to Leadership) {
 		Channel: s.request.Channel, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate,
 		Credit: credit, Client: client, Ordered: s.request.Ordered, Partial: s.request.Partition >= 0,
 	}
-	if h.spareFrom != to {
-		h.dropSpareLocked() // another leader redelivers them
-	}
 	items := []relayItem{{opening: open, held: h.heldLocked()}}
 	for _, v := range h.backlog {
 		v.Stream = id
@@ -159,19 +155,21 @@ func (h *partitionSubscription) openLocked(to Leadership) {
 	}
 	h.backlog = nil
 	h.last = id
-	h.remote = &remote{stream: id, to: to, credit: credit, buffer: h.spare}
-	h.spare = arrivals{}
+	h.remote = &remote{stream: id, to: to, credit: credit}
 	s.g.out.relay(to.Node, items...)
 }
 
-// leaveLocked ends the attachment. The messages that the client holds remain with it.
+// leaveLocked ends the attachment. The messages that the client holds remain with it. The messages that wait here are
+// dropped, because the leader may deliver them to others before the next opening, or finish them. It delivers the rest
+// again, since the next opening does not name them.
 func (h *partitionSubscription) leaveLocked() {
 	if h.local != nil {
 		detach(h.local.channel, h.local.subscriber, wire.LeaveWithdrawn)
 		h.local = nil
 	}
 	if r := h.remote; r != nil {
-		h.spare, h.spareFrom, h.remote = r.buffer, r.to, nil
+		h.sub.freeWaitingLocked(r.buffer.bytes)
+		h.remote = nil
 	}
 	h.resendLocked()
 	h.sub.wake() // the in-flight count may have changed
@@ -215,7 +213,6 @@ func (h *partitionSubscription) closeLocked(how wire.Leaving) {
 		h.sub.g.out.sendVerb(r.to.Node, v)
 		h.remote = nil
 	}
-	h.dropSpareLocked()
 	h.sub.g.subs.unregister(h.last)
 	clear(h.held)
 	h.backlog, h.requeued = nil, nil

@@ -78,16 +78,21 @@ func (s *subscription) shareLocked(h *partitionSubscription) int {
 
 // finishedLocked counts a message that the client finished or requeued.
 func (s *subscription) finishedLocked(h *partitionSubscription) {
-	if s.mu.busy {
-		s.mu.busy = false
-		s.grantLocked()
-	}
+	s.idleLocked()
 	h.finished++
 	s.mu.demand.finished++
 	if s.mu.demand.finished%weighAfter == 0 {
 		if now := s.g.now(); now-s.mu.demand.weighed >= weighEvery {
 			s.weighLocked(now)
 		}
+	}
+}
+
+// idleLocked ends the pause of a busy client, because it holds one message less.
+func (s *subscription) idleLocked() {
+	if s.mu.busy {
+		s.mu.busy = false
+		s.grantLocked()
 	}
 }
 
@@ -152,7 +157,24 @@ func (s *subscription) refreshCredit(now time.Duration) {
 		h.sendCreditLocked() // first, otherwise the returned messages would be sent again
 		h.giveBackLocked()
 		h.giveBackExpiredLocked()
-		if h.remote != nil { // the client's time begins when it gets the message
+	}
+}
+
+// touchWaiting touches the messages that wait here three times in their timeout, or as often as the credit is sent: the
+// client's time begins when it gets the message, and a message that the client has not seen must not lose an attempt.
+func (s *subscription) touchWaiting(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	every := keepAlive
+	if timeout := time.Duration(s.request.MsgTimeoutMS) * time.Millisecond; timeout > 0 {
+		every = min(every, timeout/3)
+	}
+	if now-s.mu.touched < every {
+		return
+	}
+	s.mu.touched = now
+	for _, h := range s.mu.order {
+		if h.remote != nil {
 			h.sendUnseenLocked(wire.VerbTouch, h.remote.buffer.waiting())
 		}
 	}

@@ -33,7 +33,6 @@ func held(subs []api.Subscription) (bytes int) {
 		x := s.(*subscription)
 		x.mu.Lock()
 		for _, h := range x.mu.order {
-			bytes += h.spare.bytes
 			if h.remote != nil {
 				bytes += h.remote.buffer.bytes
 			}

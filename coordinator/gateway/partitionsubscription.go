@@ -23,14 +23,10 @@ type partitionSubscription struct {
 	// backlog.
 	backlog []clientVerb
 	// requeued holds the latest requeues with a delay that a leader has received.
-	requeued map[ident.Sequence]clientVerb
-	local    *local
-	remote   *remote
-	last     uint64 // the stream opened last: the next one replaces it
-	// spare is the buffer of a stream whose connection broke. If the same leader serves the next stream, its deliveries
-	// stay valid, with their attempts.
-	spare            arrivals
-	spareFrom        Leadership
+	requeued         map[ident.Sequence]clientVerb
+	local            *local
+	remote           *remote
+	last             uint64        // the stream opened last: the next one replaces it
 	pause            time.Duration // between attachments that fail; doubles
 	nextTry          time.Duration // no attachment before
 	missing          time.Duration // since when the leader has lacked the channel; 0: it has the channel
@@ -134,13 +130,6 @@ func (h *partitionSubscription) undoLocked(list []api.Delivery) {
 	}
 	s.g.subs.scheduleAt(s.mu.dry)
 	s.g.wake()
-}
-
-// dropSpareLocked drops the messages that waited here when the connection to their leader broke. They will be
-// redelivered.
-func (h *partitionSubscription) dropSpareLocked() {
-	h.sub.freeWaitingLocked(h.spare.bytes)
-	h.spare = arrivals{}
 }
 
 func (h *partitionSubscription) holdLocked(d []api.Delivery) {
@@ -278,14 +267,10 @@ func (h *partitionSubscription) oldestLocked(now time.Duration) (m *api.HeldMess
 }
 
 // heldLocked lists the messages that the leader must have in flight to this subscription: the client holds them and
-// their timeouts are not over, they wait here, or the backlog names them.
+// their timeouts are not over, or the backlog names them.
 func (h *partitionSubscription) heldLocked() []wire.Verb {
 	now := h.sub.g.now()
-	spare := h.spare.waiting()
-	out := make([]wire.Verb, 0, len(h.held)+len(h.backlog)+len(spare))
-	for i := range spare {
-		out = append(out, wire.VerbOf(wire.VerbHeld, 0, &spare[i]))
-	}
+	out := make([]wire.Verb, 0, len(h.held)+len(h.backlog))
 	for seq, held := range h.held {
 		v := held.verb(wire.VerbHeld, seq)
 		if held.deadline > 0 {

@@ -93,3 +93,46 @@ func TestALeaderAloneReleasesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestAReceiptMakesRoomAtOnce: the message of another partition comes as soon as the leader, at another broker, has settled the one
+// before by its receipt, also if its client worked for so long that it was sent nothing.
+func TestAReceiptMakesRoomAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		top := w.topic("orders", "n1", "n1", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 1)
+		for n := range 3 {
+			w.store(top.Partition(n), 1)
+		}
+		w.tick(100 * time.Millisecond)
+		for range 3 {
+			d := s.Pull(1, nil)
+			require.Len(t, d, 1)
+			w.tick(2300 * time.Millisecond) // it works
+			r := api.Receipt{ID: d[0].ID, Epoch: d[0].Epoch, Number: d[0].Number}
+			require.Equal(t, []error{nil}, w.brokers["n2"].gw.Settle(t.Context(), "orders", "ch", api.Settlement{Verb: api.VerbFinish}, []api.Receipt{r}))
+			w.tick(20 * time.Millisecond)
+		}
+	})
+}
+
+// TestATouchByReceiptOutlivesTheLink: the client's broker does not know of a touch at another broker, and names an earlier end of the
+// timeout when it opens the stream again.
+func TestATouchByReceiptOutlivesTheLink(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.topic("orders", "n1")
+		w.publish("n1", "work")
+		_, r := w.receive(t, "n2") // the timeout is 3 s
+		other := w.brokers["n1"].subscribe(t, "orders", 10)
+		w.tick(2 * time.Second)
+		settle := func(verb api.Verb) []error {
+			return w.brokers["n3"].gw.Settle(t.Context(), "orders", "ch", api.Settlement{Verb: verb}, []api.Receipt{r})
+		}
+		require.Equal(t, []error{nil}, settle(api.VerbTouch))
+		w.setDown("n2", true)
+		w.tick(100 * time.Millisecond)
+		w.setDown("n2", false)
+		w.tick(2 * time.Second)
+		require.Empty(t, other.Pull(10, nil), "it was touched")
+		require.Equal(t, []error{nil}, settle(api.VerbFinish))
+	})
+}

@@ -117,8 +117,11 @@ func (s *subscriptions) handle(v wire.Verb) {
 			h.refuse(v, outcome.ErrNotInFlight)
 		}
 		sub.wake()
-	case v.Kind == wire.VerbRevoked:
-		delete(h.held, v.Sequence)
+	case v.Kind == wire.VerbRevoked: // it timed out, or its leader has settled it by its receipt
+		if _, held := h.held[v.Sequence]; held {
+			delete(h.held, v.Sequence)
+			sub.idleLocked()
+		}
 		sub.freeWaitingLocked(h.remote.buffer.drop(v.Sequence))
 		sub.wake()
 	case v.Kind == wire.VerbDeleted:

@@ -56,6 +56,7 @@ type subscription struct {
 		memory     limits.Tally  // of the messages that the client has not read: in buffers, or pulled and not written
 		waiting    int           // bytes in the buffers of the streams
 		crowded    bool          // a stream is narrow because the client does not read
+		touched    time.Duration // when the waiting messages were last touched
 		dry        time.Duration // until then messages of partitions led here are not pulled; 0: they are pulled
 	}
 }

@@ -155,6 +155,7 @@ func (s *subscriptions) runDue(now time.Duration) bool {
 			sub.sweep(now)
 			sub.refreshCredit(now)
 		}
+		sub.touchWaiting(now)
 	}
 	return len(all) > 0
 }

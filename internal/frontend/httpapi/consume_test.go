@@ -321,6 +321,67 @@ func TestAClientLeavesInTheAnswer(t *testing.T) {
 	})
 }
 
+// slow lets time pass in each write, as the connection of a client does that reads slowly, until the client leaves.
+type slow struct {
+	*httptest.ResponseRecorder
+	each time.Duration
+	ctx  context.Context
+}
+
+func (s *slow) Write(p []byte) (int, error) {
+	time.Sleep(s.each)
+	if s.ctx.Err() != nil {
+		return 0, io.ErrClosedPipe
+	}
+	return s.ResponseRecorder.Write(p)
+}
+
+// TestAnAnswerHasNoMessageWhoseTimeoutIsOver: while a slow client reads the answer, the rest of its messages go to other clients.
+func TestAnAnswerHasNoMessageWhoseTimeoutIsOver(t *testing.T) {
+	const timeout, each = time.Minute, 50 * time.Second
+	for accept, x := range map[string]struct {
+		limit, mark string
+		begins      time.Duration // when it takes the messages
+	}{
+		"application/json":  {"max=50", `"receipt"`, 0},
+		"multipart/mixed":   {"max=50", "X-Nsq-Receipt", 0},
+		"text/event-stream": {"max_in_flight=50", "event: message", each}, // after the first comment
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPolled(t, consume.Options{})
+			body := strings.Repeat("x", 900)
+			for range 50 {
+				p.put(body)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), x.begins+7*each/2)
+			defer cancel()
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/consume?topic=t&channel=c&"+x.limit, nil)
+			r.Header.Set("Accept", accept)
+			w := &slow{httptest.NewRecorder(), each, ctx}
+			done := make(chan struct{})
+			go func() { // ends with the answer
+				defer close(done)
+				p.handler.ServeHTTP(w, r)
+			}()
+			time.Sleep(x.begins + timeout + time.Second)
+			require.Len(t, p.consume("&client=another&max=50").Messages, 50, accept)
+			<-done
+			written := strings.Count(w.Body.String(), x.mark)
+			require.Greater(t, written, 20, accept) // a write has about 16 messages, and the first two begin in time
+			require.Less(t, written, 40, accept)
+		})
+	}
+}
+
+// TestAShortTimeoutLeavesTimeForTheAnswer: a poll does not wait for more messages until the timeout of the first one is over.
+func TestAShortTimeoutLeavesTimeForTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPolled(t, consume.Options{})
+		p.put("m")
+		require.Len(t, p.consume("&max=10&msg_timeout=1ms").Messages, 1)
+	})
+}
+
 // TestConsumersOfANetwork: the addresses of one IPv6 /64 share the limit of an address.
 func TestConsumersOfANetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

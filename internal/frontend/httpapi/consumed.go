@@ -20,7 +20,8 @@ import (
 )
 
 // The media types of the answers to POST /v1/consume: a JSON object, a body of several parts, or server-sent events. In
-// each form a message has its whole body, as text only if that is valid UTF-8 and base64 is not requested.
+// each form a message has its whole body, as text only if that is valid UTF-8 and base64 is not requested. An answer ends
+// before the messages whose timeouts are over while a slow client reads it.
 const (
 	mediaJSON   = "application/json"
 	mediaMixed  = "multipart/mixed"
@@ -105,6 +106,9 @@ func writeList(w *bufio.Writer, b *consume.Batch, base64 bool) error {
 	_, _ = w.WriteString(`{"messages":[`)
 	separator := "\n"
 	for i := range b.Deliveries {
+		if b.Late() {
+			break
+		}
 		_, _ = w.WriteString(separator)
 		if err := e.Encode(view(b, i, base64)); err != nil {
 			return err
@@ -126,6 +130,9 @@ func writeParts(h http.Header, w io.Writer, b *consume.Batch) error {
 	parts := multipart.NewWriter(w)
 	h.Set("Content-Type", mediaMixed+"; boundary="+parts.Boundary())
 	for i := range b.Deliveries {
+		if b.Late() {
+			break
+		}
 		d := &b.Deliveries[i]
 		head := textproto.MIMEHeader{
 			"Content-Type":     {"application/octet-stream"},
@@ -175,6 +182,9 @@ func writeEvents(w io.Writer, b *consume.Batch, base64 bool) error {
 		return err
 	}
 	for i := range b.Deliveries {
+		if b.Late() {
+			break
+		}
 		m := view(b, i, base64)
 		if err := writeEvent(w, "message", m.ID, m); err != nil {
 			return err

@@ -21,7 +21,7 @@
 //  2. Without polls and receipts for the time of its message timeout, a session ends. Its messages in flight wait for
 //     their timeouts.
 //  3. A message is in flight from the moment when a poll takes it. If its answer cannot be written, it is requeued
-//     (--requeue-on-disconnect).
+//     (--requeue-on-disconnect). After its timeout it is not written.
 //  4. A receipt names one delivery, and a session. If the session is here and this broker leads the partition, the
 //     session settles the receipt; otherwise the leader of the message does, and success is answered after it has. So a
 //     receipt stays valid after the death of the broker that answered the poll. No client can settle another client's

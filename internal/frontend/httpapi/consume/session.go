@@ -203,7 +203,7 @@ func (x *session) poll(ctx context.Context, maxInFlight, most int, timeout <-cha
 			break
 		}
 		if len(b.Deliveries) > 0 && gather == nil {
-			gather = time.After(gatherTime)
+			gather = time.After(min(gatherTime, x.request.MsgTimeout/4))
 		}
 		more, err := x.await(ctx, timeout, gather)
 		if err != nil && len(b.Deliveries) == 0 {
@@ -342,7 +342,7 @@ type Batch struct {
 	Refused []api.Refusal
 	session *session
 	bytes   int
-	began   time.Time
+	began   time.Time // before the first message was taken
 }
 
 // pull adds messages, up to the credit.
@@ -360,6 +360,9 @@ func (b *Batch) pull(credit int) {
 	}
 	b.session.messages.Add(uint64(len(b.Deliveries) - had))
 }
+
+// Late reports whether the timeouts of the messages may be over, so that those not yet written may go to other clients.
+func (b *Batch) Late() bool { return time.Since(b.began) >= b.session.request.MsgTimeout }
 
 // Receipt returns the receipt of a delivery.
 func (b *Batch) Receipt(i int) Receipt {

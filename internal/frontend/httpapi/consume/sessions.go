@@ -26,7 +26,7 @@ const (
 	// minWait is the shortest wait of a poll: a leader on another broker sends messages only after it has received the
 	// credit.
 	minWait = 250 * time.Millisecond
-	// gatherTime is how long a poll waits for more messages after its first ones.
+	// gatherTime is how long a poll waits for more messages after its first ones, at most a quarter of their timeout.
 	gatherTime = 2 * time.Millisecond
 	// minLifetime is the shortest lifetime of a session without polls.
 	minLifetime = time.Second
