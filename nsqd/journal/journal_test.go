@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,6 +107,67 @@ func TestReplay(t *testing.T) {
 	require.False(t, r.Torn)
 }
 
+// TestEveryCallOfAStartFails: a start returns the error of the disk, whichever call fails.
+func TestEveryCallOfAStartFails(t *testing.T) {
+	mem := vfstest.NewMemory()
+	j, _, _ := fill(t, mem, 60)
+	require.NoError(t, j.Close())
+	require.NoError(t, mem.Remove("j/"+ackName), "so the last group is written again")
+	require.NoError(t, rewritten(mem, fileName("j", 100), 8<<10), "a file of another size is removed")
+	require.NoError(t, mem.SyncDir("j"))
+	var disk *vfstest.Memory
+	start := func(n int) (calls int, err error) {
+		disk = mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+		fs := vfstest.Wrap(disk, func(vfstest.Op) error {
+			if calls++; calls == n {
+				return syscall.EIO
+			}
+			return nil
+		})
+		j, _, err := Open(Options{FS: fs, Dir: "j", FileBytes: 16 << 10}, begin, func([]byte) error { return nil })
+		if err != nil {
+			return calls, err
+		}
+		err = j.Start(func(uint64, Mark, error) {}) // the goroutines have free files, and make no call
+		return calls, errors.Join(err, j.Close())
+	}
+	before, err := mem.List("j")
+	require.NoError(t, err)
+	total, err := start(0)
+	require.NoError(t, err)
+	after, err := disk.List("j")
+	require.NoError(t, err)
+	require.Equal(t, append(slices.DeleteFunc(before, func(name string) bool { return "j/"+name == fileName("j", 100) }), ackName), after)
+	for n := 1; n <= total; n++ {
+		_, err := start(n)
+		require.ErrorIs(t, err, syscall.EIO, "call %d", n)
+	}
+}
+
+// TestBarrierWaitsForTheAnswer: a group is written and answered under the lock that Barrier waits for.
+func TestBarrierWaitsForTheAnswer(t *testing.T) {
+	for _, noSync := range []bool{false, true} {
+		j, _, err := Open(Options{FS: vfstest.NewMemory(), Dir: "j", FileBytes: 16 << 10, NoSync: noSync}, Mark{}, func([]byte) error { return nil })
+		require.NoError(t, err)
+		var free atomic.Bool
+		o := newOwner()
+		require.NoError(t, j.Start(func(n uint64, at Mark, err error) {
+			if j.writing.TryLock() {
+				free.Store(true)
+				j.writing.Unlock()
+			}
+			o.durable(n, at, err)
+		}))
+		for range 2 { // the journal's goroutine writes the first, because it begins a file
+			n := j.Submit(text("a group"))
+			j.Flush()
+			require.NoError(t, o.wait(n))
+		}
+		require.NoError(t, j.Close())
+		require.False(t, free.Load())
+	}
+}
+
 func TestOversizedGroup(t *testing.T) {
 	fs := vfstest.NewMemory()
 	j, o, want := fill(t, fs, 3)
@@ -125,8 +187,10 @@ func TestReuseOfFiles(t *testing.T) {
 	j, o, _ := fill(t, fs, 100)
 	mark := o.mark
 	require.NoError(t, j.Release(mark.Group))
-	for i := range 3 {
-		require.NoError(t, o.wait(j.Submit(text(fmt.Sprint("new ", i)))))
+	var want []string
+	for i := range 6 {
+		want = append(want, fmt.Sprint("new ", i, strings.Repeat("x", 10<<10))) // each in a file of its own
+		require.NoError(t, o.wait(j.Submit(text(want[i]))))
 	}
 	names, err := fs.List("j")
 	require.NoError(t, err)
@@ -134,9 +198,13 @@ func TestReuseOfFiles(t *testing.T) {
 	clone := fs.CrashClone(rand.New(rand.NewPCG(1, 1)))
 	require.NoError(t, j.Close())
 	again, got, r := open(t, clone, mark)
-	require.Equal(t, []string{"new 0", "new 1", "new 2"}, got)
+	require.Equal(t, want, got)
 	require.NoError(t, r.Corrupt)
-	require.Greater(t, again.next, mark.Group+3)
+	require.Greater(t, again.next, mark.Group+6)
+	_, got, r = open(t, clone, Mark{})
+	require.Greater(t, len(got), len(want), "a lost mark: the newest groups without a gap")
+	require.Equal(t, want, got[len(got)-len(want):])
+	require.NoError(t, r.Corrupt)
 }
 
 // TestBreak: the meaning of a damaged group depends on the existence of a later one.
@@ -283,9 +351,7 @@ func FuzzDecodeGroup(f *testing.F) {
 			require.Less(t, h.Synced, h.Group)
 		}
 		r := &replayer{next: 1}
-		first, _ := decodeHeader(b)
-		im := &image{data: b, first: first}
-		require.NoError(t, r.replay([]*image{im}, func([]byte) error { return nil }))
+		require.NoError(t, r.replay([]*image{{data: b}}, func([]byte) error { return nil }))
 	})
 }
 
