@@ -99,10 +99,13 @@ func fill(t *testing.T, fs vfs.FS, n int) (*Journal, *owner, []string) {
 func TestReplay(t *testing.T) {
 	fs := vfstest.NewMemory()
 	j, _, want := fill(t, fs, 60)
+	syncs, _ := j.Written()
+	require.EqualValues(t, 60, syncs)
+	j.Submit(text("queued when the journal is closed"))
 	require.NoError(t, j.Close())
 	_, got, r := open(t, fs, begin)
-	require.Equal(t, want, got)
-	require.Equal(t, 60, r.Groups)
+	require.Equal(t, append(want, "queued when the journal is closed"), got)
+	require.Equal(t, 61, r.Groups)
 	require.NoError(t, r.Corrupt)
 	require.False(t, r.Torn)
 }
@@ -233,6 +236,7 @@ func TestBreak(t *testing.T) {
 		require.Equal(t, []string{want[0], want[2]}, got, "the later group is salvaged")
 		require.ErrorIs(t, r.Corrupt, errCorrupt)
 		require.Equal(t, 1, r.Salvaged)
+		require.EqualValues(t, len(want[0]+want[2]), r.Bytes)
 	}
 
 	lost := clone()
@@ -423,6 +427,8 @@ func TestUnsyncedGroupsAreNotDurable(t *testing.T) {
 	require.NoError(t, j.Close())
 	require.Equal(t, first.Group+3, j.Mark().Group)
 	require.Equal(t, first.Synced, j.Mark().Synced)
+	syncs, _ := j.Written()
+	require.Zero(t, syncs)
 }
 
 // TestFlushFails: an error of the write answers its submitter and all later ones.
