@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -126,6 +127,19 @@ func TestRepair(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRetentionAfterDamage: the header at the new start is damaged. The commit log has the start's sequence and checksum.
+func TestRetentionAfterDamage(t *testing.T) {
+	mem, p, sent := longLog(t)
+	head, ok := p.HeadEnd()
+	require.True(t, ok)
+	at := slices.IndexFunc(sent, func(b queue.Batch) bool { return b.At.Offset == head })
+	name, in := p.fileOf(t, sent[at])
+	require.NoError(t, mem.Flip(name, in+9, 3))
+	require.NoError(t, p.TrimHead(sent[at].At))
+	require.Equal(t, sent[at].At, p.Start())
+	require.Equal(t, sent[at].PrevCRC, p.durable.startCRC)
 }
 
 // TestUnprovenBytesAreRefused: whole batches other than the original ones repair nothing.
