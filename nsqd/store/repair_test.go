@@ -140,6 +140,7 @@ func TestRetentionAfterDamage(t *testing.T) {
 	require.NoError(t, p.TrimHead(sent[at].At))
 	require.Equal(t, sent[at].At, p.Start())
 	require.Equal(t, sent[at].PrevCRC, p.durable.startCRC)
+	require.Equal(t, head, p.segments.bases()[0])
 }
 
 // TestUnprovenBytesAreRefused: whole batches other than the original ones repair nothing.
