@@ -199,7 +199,7 @@ func (r *Runner) binary(pkg string, races bool) string {
 
 // build builds the test binary of a package.
 func (r *Runner) build(ctx context.Context, overlay, pkg string, races bool) error {
-	args := []string{"test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", r.binary(pkg, races)}
+	args := []string{"test", "-c", "-vet=off", "-overlay", overlay, "-ldflags=-s -w", "-o", r.binary(pkg, races)}
 	if races {
 		args = append(args, "-race")
 	}
