@@ -36,6 +36,17 @@ func TestAnswersComeWhenTheyAreKnown(t *testing.T) {
 		require.Zero(t, f.mu.memory.Held())
 		require.Zero(t, f.mu.bytes)
 	}
+	for range 2 * maxFreeSlots {
+		f.push(answer{})
+	}
+	f.take(nil, maxFreeSlots-1)
+	for _, s := range f.mu.slots[:f.mu.head] {
+		require.Nil(t, s)
+	}
+	require.Len(t, f.mu.slots[f.mu.head:], maxFreeSlots+1)
+	f.take(nil, maxAnswers)
+	require.Len(t, f.mu.free, maxFreeSlots)
+
 	answered, err := f.reserve(none, answer{put: "PUB", count: 1}, 60, &reservation{})
 	require.NoError(t, err)
 	unanswered, err := f.reserve(none, answer{put: "PUB", count: 1}, 30, &reservation{})

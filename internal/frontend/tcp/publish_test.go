@@ -237,6 +237,8 @@ func TestProducers(t *testing.T) {
 	}
 	consumers, producers, idle := b.handler.Clients()
 	require.Equal(t, []int{2, 1, 3}, []int{consumers, producers, idle})
+	require.Len(t, b.handler.Consumers("t", "c"), 2)
+	require.Empty(t, b.handler.Consumers("t", "d"))
 }
 
 // A partial put at the end of a connection creates no topic, as with a stock nsqd.
