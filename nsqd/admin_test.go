@@ -65,7 +65,9 @@ func TestSeekEffect(t *testing.T) {
 	require.Equal(t, SeekEffect{From: 7, To: 5, Skips: 1, Repeats: 3}, plan(ChannelOptions{Origin: FromEarliest}), "4 cannot be read from the log; 5, 6 and 9 can")
 	require.Equal(t, SeekEffect{From: 7, To: 8, Skips: 2, Repeats: 1}, plan(seekTo(8)), "4 and 7; 9")
 
+	inFlight := c.InFlight(s)
 	e := r.seekChannel(t, "c", ChannelOptions{Origin: FromEarliest})
+	require.Len(t, c.Revoked(s, nil), inFlight, "the subscriber's deliveries are over")
 	require.Equal(t, SeekEffect{From: 7, To: 5, Skips: 1, Repeats: 3}, e)
 	require.Len(t, pullAll(c, s), 15, "5 to 19")
 }
