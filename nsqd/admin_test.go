@@ -33,6 +33,8 @@ func TestSeekChannel(t *testing.T) {
 	r.Unlead()
 	_, err = r.PlanSeek("c", seekTo(0))
 	require.ErrorIs(t, err, ErrNotLeader)
+	_, err = r.CreateChannel(t.Context(), "c", ChannelOptions{})
+	require.ErrorIs(t, err, ErrNotLeader)
 }
 
 // TestSeekEffect: messages that were finished out of order, in flight, deferred, relocated and removed
