@@ -127,6 +127,9 @@ func (m *model) compare(t *rapid.T, l *Log) {
 	require.Equal(t, m.end, l.End())
 	require.Equal(t, m.epochs(), append([]EpochEnd{}, l.Epochs()...))
 	last, ok := l.Last()
+	newest, some := l.Newest(1)
+	require.Equal(t, last, newest)
+	require.Equal(t, ok, some)
 	if len(m.records) == 0 {
 		require.True(t, !ok || last.End().Offset <= m.start.Offset)
 		return
@@ -287,7 +290,7 @@ func TestSyncCoversAllFiles(t *testing.T) {
 }
 
 // openWith opens a log with n chained records of 100 bytes and a message each.
-func openWith(t *testing.T, fs *vfstest.Memory, n int) *Log {
+func openWith(t *testing.T, fs vfs.FS, n int) *Log {
 	require.NoError(t, fs.MkdirAll("p"))
 	l, err := Open(fs, vfs.NewCache(fs, 2), "p")
 	require.NoError(t, err)
@@ -325,6 +328,7 @@ func TestFilesThatAPowerCutLeaves(t *testing.T) {
 	names, err := fs.List("p")
 	require.NoError(t, err)
 	require.Equal(t, []string{"00000000000000005000.idx"}, names)
+	require.Zero(t, l.Unwritten())
 }
 
 // TestCutAtAFileAfterDamage: a damaged record hides the number of the record at the cut. A cut where a file begins keeps all older files.
@@ -337,6 +341,55 @@ func TestCutAtAFileAfterDamage(t *testing.T) {
 	r, ok := l.AtOffset(500)
 	require.True(t, ok)
 	require.Equal(t, ident.Sequence(5), r.First)
+}
+
+// TestCutBeforeAFileAfterDamage: the cut keeps no file that begins after it.
+func TestCutBeforeAFileAfterDamage(t *testing.T) {
+	fs := vfstest.NewMemory()
+	l := openWith(t, fs, recordsPerFile+2*cachedRecords)
+	require.NoError(t, fs.Flip(fileName("p", 0), (recordsPerFile+cachedRecords)/2*RecordSize, 1)) // where the bisection begins
+	l.Truncate(100 * 1000)
+	require.Equal(t, ident.Offset(100*1000), l.End().Offset)
+	_, ok := l.Last()
+	require.False(t, ok)
+}
+
+// TestSyncOfTheNewestFile: older files are synced once, by Sync or in another way.
+func TestSyncOfTheNewestFile(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		mem, syncs := vfstest.NewMemory(), 0
+		fs := vfstest.Wrap(mem, func(op vfstest.Op) error {
+			if op.Call == vfstest.CallSync {
+				syncs++
+			}
+			return nil
+		})
+		l := openWith(t, fs, 2*recordsPerFile+1)
+		if elsewhere {
+			l.NoteSynced(l.Flushed())
+		} else {
+			require.NoError(t, l.Sync())
+			require.Equal(t, 3, syncs)
+		}
+		syncs = 0
+		require.NoError(t, l.Sync())
+		require.Equal(t, 1, syncs)
+	}
+}
+
+// TestOpenAfterDamage: a log whose epochs cannot be found is empty, also if its newest records are whole.
+func TestOpenAfterDamage(t *testing.T) {
+	const records = 4 * cachedRecords
+	for _, damaged := range []int64{0, records / 2, records - 2, records - 1} {
+		fs := vfstest.NewMemory()
+		require.NoError(t, openWith(t, fs, records).Close())
+		require.NoError(t, fs.Flip(fileName("p", 0), damaged*RecordSize, 1))
+		l, err := Open(fs, vfs.NewCache(fs, 2), "p")
+		require.NoError(t, err)
+		require.Zero(t, l.End(), "record %d", damaged)
+		_, ok := l.Last()
+		require.False(t, ok)
+	}
 }
 
 // TestReadersDuringChanges: each change is made under the lock (the race detector judges).

@@ -33,6 +33,8 @@ func TestSeekChannel(t *testing.T) {
 	r.Unlead()
 	_, err = r.PlanSeek("c", seekTo(0))
 	require.ErrorIs(t, err, ErrNotLeader)
+	_, err = r.CreateChannel(t.Context(), "c", ChannelOptions{})
+	require.ErrorIs(t, err, ErrNotLeader)
 }
 
 // TestSeekEffect: messages that were finished out of order, in flight, deferred, relocated and removed
@@ -65,7 +67,9 @@ func TestSeekEffect(t *testing.T) {
 	require.Equal(t, SeekEffect{From: 7, To: 5, Skips: 1, Repeats: 3}, plan(ChannelOptions{Origin: FromEarliest}), "4 cannot be read from the log; 5, 6 and 9 can")
 	require.Equal(t, SeekEffect{From: 7, To: 8, Skips: 2, Repeats: 1}, plan(seekTo(8)), "4 and 7; 9")
 
+	inFlight := c.InFlight(s)
 	e := r.seekChannel(t, "c", ChannelOptions{Origin: FromEarliest})
+	require.Len(t, c.Revoked(s, nil), inFlight, "the subscriber's deliveries are over")
 	require.Equal(t, SeekEffect{From: 7, To: 5, Skips: 1, Repeats: 3}, e)
 	require.Len(t, pullAll(c, s), 15, "5 to 19")
 }

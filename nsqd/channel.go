@@ -155,7 +155,6 @@ func (c *Channel) unlead(why error) (made cursor.Progress, changed bool) {
 	c.order.replicating = 0
 	c.dropInFlightLocked()
 	c.cursor.Deferred.Deactivate()
-	c.cursor.ClearDelta()
 	for s := range c.subs.all {
 		c.forgetLocked(s)
 		s.err = why

@@ -522,6 +522,27 @@ func TestChangesEndWithTheirContext(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotReplicated)
 }
 
+// TestDefaults: of what is 0 or below.
+func TestDefaults(t *testing.T) {
+	for _, given := range []int64{0, -1} {
+		o := Options{MsgTimeoutMS: given, MaxMsgTimeoutMS: given, MaxReqTimeoutMS: given, EphemeralDepth: given, PercentileWindowMS: given}.withDefaults()
+		require.Equal(t, []int64{60_000, 900_000, 3_600_000, 10_000, 600_000},
+			[]int64{o.MsgTimeoutMS, o.MaxMsgTimeoutMS, o.MaxReqTimeoutMS, o.EphemeralDepth, o.PercentileWindowMS})
+	}
+}
+
+// TestUses: a channel is in use while it has a subscriber or a delivery, and each subscription and verb counts.
+func TestUses(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	r.channel(t, "temporary#ephemeral", ChannelOptions{})
+	require.Equal(t, []channelUse{{Channel: "c"}}, r.Uses())
+	s := subscribe(t, c)
+	require.Equal(t, []channelUse{{Channel: "c", Now: true, Count: 1}}, r.Uses())
+	c.Detach(s, true)
+	require.Equal(t, []channelUse{{Channel: "c", Count: 1}}, r.Uses())
+}
+
 func TestLatencyPercentiles(t *testing.T) {
 	r := newRig(Options{Percentiles: []float64{0.5, 1}, PercentileWindowMS: 1000})
 	c := r.channel(t, "c", ChannelOptions{})

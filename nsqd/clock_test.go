@@ -66,3 +66,26 @@ func TestFenceAfterTheClockWasSetBack(t *testing.T) {
 		require.Empty(t, c.Pull(subscribe(t, c), 1, nil))
 	}
 }
+
+// A failed message of an ordered channel waits as long as before the clock was set back, also at the next leader.
+func TestRetryAfterTheClockWasSetBack(t *testing.T) {
+	r := newRig(Options{})
+	r.clock.add(2 * hourNS)
+	c := r.channel(t, "c", ChannelOptions{Ordered: true})
+	s := subscribe(t, c)
+	r.publishN(2)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 100))
+	r.Flush()
+	require.False(t, r.Dirty())
+	r.clock.add(-hourNS)
+	r.ClockSetBack(hourNS)
+	require.True(t, r.Dirty(), "the next leader has the same deadline")
+	r.Flush()
+	r = r.failover()
+	c, _ = r.Channel("c")
+	s = subscribe(t, c)
+	require.Empty(t, c.Pull(s, 1, nil))
+	r.tick(101)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+}

@@ -40,6 +40,20 @@ func TestFinishThatFailsAfterASeek(t *testing.T) {
 	require.Equal(t, ident.Sequence(2), d[0].Message.Seq)
 }
 
+// A finish that failed is withdrawn at the replicas, too.
+func TestFinishThatFailsIsWithdrawn(t *testing.T) {
+	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
+	r.rep.hold = true
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
+	r.Flush()
+	require.False(t, r.Dirty())
+	r.rep.answer(false)
+	require.True(t, r.Dirty())
+	d := c.Pull(s, 1, nil)
+	require.Len(t, d, 1)
+	require.Zero(t, d[0].Message.Seq)
+}
+
 // A leader that was deposed and leads again does not wait for a finish of the earlier epoch.
 func TestOrderedChannelOfTheSameLeader(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)

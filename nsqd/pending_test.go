@@ -63,6 +63,13 @@ func TestLargeSnapshotIsAppliedLater(t *testing.T) {
 	p.Replace(small.Snapshot())
 	require.Len(t, p.channels, 1, "a small one at once")
 	require.Equal(t, []string{"other"}, p.Channels())
+
+	p.Replace(full)
+	_, ok := p.Channel("c")
+	require.True(t, ok)
+	p.Replace(small.Snapshot())
+	p.Replace(full)
+	require.Equal(t, []string{"c"}, p.Channels())
 }
 
 // TestApplyPendingBesideTheLoop: the loop passes on further deltas during ApplyPending.

@@ -39,3 +39,15 @@ func TestChannelsPrescanTogether(t *testing.T) {
 	r.Stats("", false)
 	require.Equal(t, before, r.log.reads, "all messages are known")
 }
+
+// TestPrescanAfterAChangeOfTheFilter: a delayed message that the former filter rejected is deferred.
+func TestPrescanAfterAChangeOfTheFilter(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	c.SetPolicy(Policy{Filter: "header:kind=a"})
+	r.postpone(100*nsPerMS, "delayed")
+	deferred := func() int { return r.Stats("c", false).Channels[0].DeferredCount }
+	require.Zero(t, deferred())
+	c.SetPolicy(Policy{})
+	require.Equal(t, 1, deferred())
+}

@@ -58,7 +58,7 @@ func (w *window) measure(read []queue.Message) {
 
 // Pull appends at most credit deliveries, of about Subscriber.PullBytes, to dst and returns it. They are then in flight
 // to s. If there are fewer than credit, s.Wake receives when there may be more. Pull may read a disk. A subscriber
-// calls it again when its credit grows; credit 0 withdraws its demand.
+// calls it again when its credit grows; a credit of 0 or less withdraws its demand.
 func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Delivery {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -67,7 +67,6 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Deli
 		return dst
 	}
 	c.withdrawOfferLocked(s)
-	credit = max(credit, 0)
 	had := len(dst)
 	dst, full := c.takeLocked(s, c.allowedLocked(s, credit, now), now, dst)
 	c.p.lower(min(c.inFlight.next(), c.cursor.Deferred.Next()))

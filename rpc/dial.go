@@ -25,9 +25,7 @@ func (p *peer) runConnection(ctx context.Context) {
 		case lasted > 0:
 			pause.pause = 0 // the peer answered: use the shortest pause, so that its death is detected soon
 		}
-		if d := pause.next(); d > 0 {
-			concurrency.SleepUntil(ctx, p.redial, d)
-		}
+		concurrency.SleepUntil(ctx, p.redial, pause.next())
 	}
 }
 
@@ -65,8 +63,7 @@ func (p *peer) dial(ctx context.Context, address string) (*conn, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer stop()
-	c.peer, err = c.shake(func(h handshake) (Hello, error) { return h.dial(p.node) })
-	if err != nil {
+	if err := c.shake(func(h handshake) (Hello, error) { return h.dial(p.node) }); err != nil {
 		c.close(err)
 		return nil, err
 	}
@@ -85,26 +82,24 @@ func (t *Transport) clientTLS(address string) *tls.Config {
 	return cfg
 }
 
-// shake runs one side of the handshake within its limits of time and size.
-func (c *conn) shake(side func(handshake) (Hello, error)) (Hello, error) {
+// shake runs one side of the handshake within its limits of time and size, and sets peer.
+func (c *conn) shake(side func(handshake) (Hello, error)) (err error) {
 	if err := c.raw.SetDeadline(time.Now().Add(c.t.o.Times.Handshake)); err != nil {
-		return Hello{}, err
+		return err
 	}
 	if s, ok := c.nc.(*tls.Conn); ok {
 		if err := s.Handshake(); err != nil {
-			return Hello{}, fmt.Errorf("%w: TLS: %w", errRefused, err)
+			return fmt.Errorf("%w: TLS: %w", errRefused, err)
 		}
 	}
 	c.in = newFrameReader(c)
 	c.in.limit = handshakeFrameBytes
-	peer, err := side(handshake{nc: c.nc, in: c.in, self: c.self, token: c.t.o.Token, certified: c.certified})
-	if err != nil {
-		return peer, err
+	if c.peer, err = side(handshake{nc: c.nc, in: c.in, self: c.self, token: c.t.o.Token, certified: c.certified}); err != nil {
+		return err
 	}
 	c.in.limit = MaxHeader + MaxPayload
-	c.peer = peer
 	c.in.checked, c.in.bound = c.checked(), c.bound
-	return peer, c.raw.SetDeadline(time.Time{})
+	return c.raw.SetDeadline(time.Time{})
 }
 
 // certified returns an error if the other side's certificate does not belong to the node.

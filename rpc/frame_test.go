@@ -81,6 +81,14 @@ func TestHeadersGrowAtTheEnd(t *testing.T) {
 	require.Equal(t, newer{A: 2}, n)
 }
 
+// TestMarshalUsesTheBuffer: a header is encoded into the memory of its frame.
+func TestMarshalUsesTheBuffer(t *testing.T) {
+	b := make([]byte, 0, 256)
+	got, err := appendMarshal(b, Hello{Cluster: "c", Node: "n"})
+	require.NoError(t, err)
+	require.Same(t, &b[:1][0], &got[0])
+}
+
 func TestUnmarshalSharesNoMemory(t *testing.T) {
 	b, err := Marshal([]byte("abc"))
 	require.NoError(t, err)

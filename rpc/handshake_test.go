@@ -280,6 +280,25 @@ func TestAFloodOfBadHandshakesWritesFewLines(t *testing.T) {
 
 // FuzzHandshake: whatever a stranger sends, a port without TLS answers with a hello at most,
 // ends the handshake, and never admits it.
+// TestTheDiallerChecksTheHello: it sends no proof to a broker that it may not work with, although that broker has no objection.
+func TestTheDiallerChecksTheHello(t *testing.T) {
+	self := Hello{Cluster: "c", Node: "n", Incarnation: 3, Version: Version}
+	for what, peer := range map[string]Hello{
+		"cluster":        {Cluster: "other", Node: "m", Incarnation: 3, Version: Version},
+		"version":        {Cluster: "c", Node: "m", Incarnation: 3, Version: Version + 2},
+		"not registered": {Cluster: "c", Node: "m", Version: Version},
+		"dialled":        {Cluster: "c", Node: "o", Incarnation: 3, Version: Version},
+	} {
+		header, err := Marshal(helloHeader{peer, "", make([]byte, nonceBytes), nil})
+		require.NoError(t, err)
+		conn := &scripted{Reader: bytes.NewReader(appendPiece(nil, prelude{kind: kindHello}, header))}
+		h := handshake{nc: conn, in: newFrameReader(conn), self: self, certified: func(ident.Node) error { return nil }}
+		_, err = h.dial("m")
+		require.ErrorIs(t, err, errRefused, what)
+		require.ErrorContains(t, err, what)
+	}
+}
+
 func FuzzHandshake(f *testing.F) {
 	hello := func(h Hello, to ident.Node) []byte {
 		header, _ := Marshal(helloHeader{h, to, make([]byte, nonceBytes), nil})

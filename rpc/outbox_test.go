@@ -88,6 +88,8 @@ func TestPayloadIsNotCopied(t *testing.T) {
 	require.True(t, o.take(&b))
 	require.Len(t, b.iov, 2)
 	require.Same(t, &payload[0], &b.iov[1][0])
+	b.reset()
+	require.Nil(t, b.iov[:2][1], "a written payload is not held")
 }
 
 func TestScratchMayGrowWithinABurst(t *testing.T) {

@@ -130,13 +130,16 @@ func TestRefusedIsOnlyWhoWasUp(t *testing.T) {
 // A process that is stopped accepts connections and answers none: that is known from one that is gone.
 func TestSilentIsNotRefused(t *testing.T) {
 	l := newLonePeer(t)
-	require.False(t, l.silent.Load())
+	tr := l.peer.t
+	tr.peers.Store(&map[ident.Node]*peer{"b": l.peer})
+	require.False(t, tr.Unanswered("b"))
 	l.failed(t.Context(), "b:1", fmt.Errorf("hello: %w", os.ErrDeadlineExceeded))
 	require.True(t, l.silent.Load())
 	l.refuse()
 	require.False(t, l.silent.Load(), "its process is gone")
 	l.failed(t.Context(), "b:1", &net.OpError{Op: "dial", Err: context.DeadlineExceeded})
-	require.True(t, l.silent.Load(), "its host is off")
+	require.True(t, tr.Unanswered("b"), "its host is off")
+	require.False(t, tr.Unanswered("c"), "a stranger")
 	l.failed(t.Context(), "b:1", fmt.Errorf("%w: another cluster", errRefused))
 	require.False(t, l.silent.Load(), "that is an answer")
 	l.failed(t.Context(), "b:1", os.ErrDeadlineExceeded)

@@ -227,8 +227,7 @@ func (t *Transport) serve(ctx context.Context, raw net.Conn, seat *peertls.Seat)
 	stop := context.AfterFunc(ctx, func() { c.close(errClosed) })
 	defer stop()
 	var p *peer
-	var err error
-	c.peer, err = c.shake(func(h handshake) (Hello, error) {
+	err := c.shake(func(h handshake) (Hello, error) {
 		return h.accept(func(peer Hello) (err error) {
 			if p, err = t.admit(peer); err == nil && !seat.Admit() {
 				err = errFull

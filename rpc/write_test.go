@@ -85,6 +85,15 @@ func TestFlushLeavesTheRestToTheWriter(t *testing.T) {
 	}
 }
 
+// A failed write closes the connection.
+func TestWriteFails(t *testing.T) {
+	c, _ := overTCP(t)
+	require.NoError(t, c.raw.Close())
+	queueNumbered(t, c, 1, 100)
+	c.write()
+	require.True(t, c.closed())
+}
+
 // While another goroutine writes, a flush leaves the frame to the writer, which is woken
 // for it.
 func TestFlushBesideTheWriter(t *testing.T) {

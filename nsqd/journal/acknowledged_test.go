@@ -123,6 +123,7 @@ func TestAcknowledgementDuringItsSync(t *testing.T) {
 			return nil
 		}, false, 1)
 		time.Sleep(ackPause + slow/2)
+		require.False(t, j.acked.mu.TryLock(), "Close waits for the sync")
 		require.NoError(t, o.wait(j.Submit(text("the last"))))
 		time.Sleep(slow)
 		synctest.Wait()

@@ -35,10 +35,9 @@ type header struct {
 	CRC        uint32
 }
 
-// put encodes the header into b[:headerSize] and returns the header crc.
+// put encodes the header into b[:headerSize], which is zero, and returns the header crc.
 func (h header) put(b []byte) uint32 {
 	le := binary.LittleEndian
-	clear(b[:headerSize])
 	le.PutUint32(b, groupMagic)
 	le.PutUint32(b[4:], h.Length)
 	le.PutUint32(b[8:], h.BodyCRC)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,12 +99,76 @@ func fill(t *testing.T, fs vfs.FS, n int) (*Journal, *owner, []string) {
 func TestReplay(t *testing.T) {
 	fs := vfstest.NewMemory()
 	j, _, want := fill(t, fs, 60)
+	syncs, _ := j.Written()
+	require.EqualValues(t, 60, syncs)
+	j.Submit(text("queued when the journal is closed"))
 	require.NoError(t, j.Close())
 	_, got, r := open(t, fs, begin)
-	require.Equal(t, want, got)
-	require.Equal(t, 60, r.Groups)
+	require.Equal(t, append(want, "queued when the journal is closed"), got)
+	require.Equal(t, 61, r.Groups)
 	require.NoError(t, r.Corrupt)
 	require.False(t, r.Torn)
+}
+
+// TestEveryCallOfAStartFails: a start returns the error of the disk, whichever call fails.
+func TestEveryCallOfAStartFails(t *testing.T) {
+	mem := vfstest.NewMemory()
+	j, _, _ := fill(t, mem, 60)
+	require.NoError(t, j.Close())
+	require.NoError(t, mem.Remove("j/"+ackName), "so the last group is written again")
+	require.NoError(t, rewritten(mem, fileName("j", 100), 8<<10), "a file of another size is removed")
+	require.NoError(t, mem.SyncDir("j"))
+	var disk *vfstest.Memory
+	start := func(n int) (calls int, err error) {
+		disk = mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
+		fs := vfstest.Wrap(disk, func(vfstest.Op) error {
+			if calls++; calls == n {
+				return syscall.EIO
+			}
+			return nil
+		})
+		j, _, err := Open(Options{FS: fs, Dir: "j", FileBytes: 16 << 10}, begin, func([]byte) error { return nil })
+		if err != nil {
+			return calls, err
+		}
+		err = j.Start(func(uint64, Mark, error) {}) // the goroutines have free files, and make no call
+		return calls, errors.Join(err, j.Close())
+	}
+	before, err := mem.List("j")
+	require.NoError(t, err)
+	total, err := start(0)
+	require.NoError(t, err)
+	after, err := disk.List("j")
+	require.NoError(t, err)
+	require.Equal(t, append(slices.DeleteFunc(before, func(name string) bool { return "j/"+name == fileName("j", 100) }), ackName), after)
+	for n := 1; n <= total; n++ {
+		_, err := start(n)
+		require.ErrorIs(t, err, syscall.EIO, "call %d", n)
+	}
+}
+
+// TestBarrierWaitsForTheAnswer: a group is written and answered under the lock that Barrier waits for.
+func TestBarrierWaitsForTheAnswer(t *testing.T) {
+	for _, noSync := range []bool{false, true} {
+		j, _, err := Open(Options{FS: vfstest.NewMemory(), Dir: "j", FileBytes: 16 << 10, NoSync: noSync}, Mark{}, func([]byte) error { return nil })
+		require.NoError(t, err)
+		var free atomic.Bool
+		o := newOwner()
+		require.NoError(t, j.Start(func(n uint64, at Mark, err error) {
+			if j.writing.TryLock() {
+				free.Store(true)
+				j.writing.Unlock()
+			}
+			o.durable(n, at, err)
+		}))
+		for range 2 { // the journal's goroutine writes the first, because it begins a file
+			n := j.Submit(text("a group"))
+			j.Flush()
+			require.NoError(t, o.wait(n))
+		}
+		require.NoError(t, j.Close())
+		require.False(t, free.Load())
+	}
 }
 
 func TestOversizedGroup(t *testing.T) {
@@ -125,8 +190,10 @@ func TestReuseOfFiles(t *testing.T) {
 	j, o, _ := fill(t, fs, 100)
 	mark := o.mark
 	require.NoError(t, j.Release(mark.Group))
-	for i := range 3 {
-		require.NoError(t, o.wait(j.Submit(text(fmt.Sprint("new ", i)))))
+	var want []string
+	for i := range 6 {
+		want = append(want, fmt.Sprint("new ", i, strings.Repeat("x", 10<<10))) // each in a file of its own
+		require.NoError(t, o.wait(j.Submit(text(want[i]))))
 	}
 	names, err := fs.List("j")
 	require.NoError(t, err)
@@ -134,9 +201,13 @@ func TestReuseOfFiles(t *testing.T) {
 	clone := fs.CrashClone(rand.New(rand.NewPCG(1, 1)))
 	require.NoError(t, j.Close())
 	again, got, r := open(t, clone, mark)
-	require.Equal(t, []string{"new 0", "new 1", "new 2"}, got)
+	require.Equal(t, want, got)
 	require.NoError(t, r.Corrupt)
-	require.Greater(t, again.next, mark.Group+3)
+	require.Greater(t, again.next, mark.Group+6)
+	_, got, r = open(t, clone, Mark{})
+	require.Greater(t, len(got), len(want), "a lost mark: the newest groups without a gap")
+	require.Equal(t, want, got[len(got)-len(want):])
+	require.NoError(t, r.Corrupt)
 }
 
 // TestBreak: the meaning of a damaged group depends on the existence of a later one.
@@ -165,6 +236,7 @@ func TestBreak(t *testing.T) {
 		require.Equal(t, []string{want[0], want[2]}, got, "the later group is salvaged")
 		require.ErrorIs(t, r.Corrupt, errCorrupt)
 		require.Equal(t, 1, r.Salvaged)
+		require.EqualValues(t, len(want[0]+want[2]), r.Bytes)
 	}
 
 	lost := clone()
@@ -283,9 +355,7 @@ func FuzzDecodeGroup(f *testing.F) {
 			require.Less(t, h.Synced, h.Group)
 		}
 		r := &replayer{next: 1}
-		first, _ := decodeHeader(b)
-		im := &image{data: b, first: first}
-		require.NoError(t, r.replay([]*image{im}, func([]byte) error { return nil }))
+		require.NoError(t, r.replay([]*image{{data: b}}, func([]byte) error { return nil }))
 	})
 }
 
@@ -357,6 +427,8 @@ func TestUnsyncedGroupsAreNotDurable(t *testing.T) {
 	require.NoError(t, j.Close())
 	require.Equal(t, first.Group+3, j.Mark().Group)
 	require.Equal(t, first.Synced, j.Mark().Synced)
+	syncs, _ := j.Written()
+	require.Zero(t, syncs)
 }
 
 // TestFlushFails: an error of the write answers its submitter and all later ones.

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"maps"
@@ -45,7 +44,6 @@ func fileName(dir string, number uint64) string {
 type image struct {
 	number uint64
 	data   []byte
-	first  header // header of the group at its beginning, or zero
 }
 
 // begun reports whether the file has ever held a group. Each group at its beginning is written over another one or over
@@ -70,10 +68,8 @@ func readImages(fs vfs.FS, dir string) ([]*image, error) {
 		if err != nil {
 			return nil, err
 		}
-		first, _ := decodeHeader(data)
-		images = append(images, &image{number: number, data: data, first: first})
+		images = append(images, &image{number: number, data: data})
 	}
-	slices.SortFunc(images, func(a, b *image) int { return cmp.Compare(a.first.Group, b.first.Group) })
 	return images, nil
 }
 
@@ -91,7 +87,8 @@ type replayer struct {
 // that is not whole. Then it decides whether that group is torn or corrupt (invariant 1).
 func (r *replayer) replay(images []*image, visit func(body []byte) error) error {
 	for _, im := range images {
-		r.gen = max(r.gen, im.first.Generation)
+		first, _ := decodeHeader(im.data) // at the beginning of a file stands no message
+		r.gen = max(r.gen, first.Generation)
 	}
 	for _, im := range images {
 		for _, h := range r.headers(im.data) {
@@ -101,7 +98,7 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 	if r.next == 1 {
 		r.newestRun(images)
 	}
-	for again := true; again; {
+	for again := true; again; { // a reused file has later groups than files with higher numbers
 		again = false
 		for _, im := range images {
 			before := r.next

@@ -227,7 +227,7 @@ func (s *Store) dropTopicFolder(name string) error {
 func (p *Partition) TrimHead(below ident.Position) error {
 	p.files.Lock()
 	defer p.files.Unlock()
-	if p.trashed || !p.unchanged(p.durable.cuts) {
+	if p.trashed {
 		return nil
 	}
 	start, some := p.segments.startAfterTrim(below.Offset)
@@ -236,7 +236,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	}
 	first, prevCRC := p.boundaryOnDisk(start)
 	p.mu.Lock()
-	if p.mu.cuts != p.durable.cuts { // the log was cut or restarted during the search
+	if p.mu.cuts != p.durable.cuts {
 		p.mu.Unlock()
 		return nil
 	}

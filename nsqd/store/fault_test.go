@@ -95,6 +95,54 @@ func firstError(errs ...error) error {
 	return nil
 }
 
+// TestEveryCallOfARecoveryFails: a start on the disk of a killed process returns the error of the disk, whichever call fails.
+// The next start has everything.
+func TestEveryCallOfARecoveryFails(t *testing.T) {
+	kinds := map[vfstest.Call]int{}
+	for seed := range seeds(t, 6) {
+		mem := vfstest.NewMemory()
+		w, err := newWorld(t, 500+seed, mem)
+		require.NoError(t, err)
+		require.NoError(t, w.run(40))
+		last, left := w.submitted(), killed(mem)
+		require.NoError(t, w.store.Close())
+		for n := int64(1); ; n++ {
+			disk := killed(left)
+			var calls atomic.Int64
+			var failed atomic.Value
+			o := eitherSync(testOptions(vfstest.Wrap(disk, func(op vfstest.Op) error {
+				if calls.Add(1) == n {
+					failed.Store(op)
+					return syscall.EIO
+				}
+				return nil
+			})), seed)
+			if seed%3 == 2 {
+				o.Doubt = errors.New("all store ids are renewed")
+			}
+			s, err := Open(o)
+			if err == nil {
+				err = s.Close()
+			}
+			op, ok := failed.Load().(vfstest.Op)
+			if !ok {
+				require.NoError(t, err)
+				break
+			}
+			kinds[op.Call]++
+			reads := op.Call == vfstest.CallRead || op.Call == vfstest.CallOpen
+			repaired := reads && (path.Ext(op.Name) == segmentSuffix || path.Ext(op.Name) == ".idx") // as if it were damaged
+			if !repaired && op.Call != vfstest.CallSyncDisk {
+				require.ErrorIs(t, err, syscall.EIO, "seed %d, call %d: %+v", seed, n, op)
+			}
+			if err != nil && o.Doubt == nil {
+				check(t, disk, w.history, storeIDs(w), last, last)
+			}
+		}
+	}
+	t.Log(kinds)
+}
+
 // filled runs a history, closes the store, and returns the disk and the ids.
 func filled(t *testing.T, steps int) (*vfstest.Memory, *world) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/hex"
 	"os"
 	"strings"
@@ -59,6 +60,12 @@ func TestGoldenRecords(t *testing.T) {
 		require.EqualValues(t, 0x1122334455667788, r.Slot)
 		require.Equal(t, writes[i].State, r.State)
 		require.Equal(t, writes[i].Identities, r.Identities)
+		for at, wrong := range map[int]byte{4: byte(queue.WriteAppend - 1), 5: flagFull << 1} {
+			damaged := bytes.Clone(b)
+			damaged[at] = wrong
+			_, _, err = DecodeRecord(damaged)
+			require.ErrorIs(t, err, ErrCorrupt, "byte %d", at)
+		}
 		b = b[n:]
 	}
 	require.Empty(t, b)

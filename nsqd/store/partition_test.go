@@ -34,3 +34,20 @@ func TestReleaseRestored(t *testing.T) {
 	require.Empty(t, p.States())
 	require.Equal(t, b.End, p.Restored().End)
 }
+
+// TestTailMayBeFull: a tail keeps as much as it may have, and not more.
+func TestTailMayBeFull(t *testing.T) {
+	s := reopen(t, testOptions(vfstest.NewMemory()))
+	p, err := s.Create("t", ident.Partition{Topic: 1})
+	require.NoError(t, err)
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 3, 100)
+	m.checkpoint(t, s)
+	require.Len(t, p.mu.tail, 3)
+	p.tailMax = p.mu.tailBytes
+	p.wroteUpTo(p.mu.end.Offset, p.mu.cuts)
+	require.Len(t, p.mu.tail, 3)
+	p.tailMax--
+	p.wroteUpTo(p.mu.end.Offset, p.mu.cuts)
+	require.Len(t, p.mu.tail, 2)
+}

@@ -23,8 +23,10 @@ func TestSegmentsThatEndTooEarly(t *testing.T) {
 	f, err := mem.Open(name)
 	require.NoError(t, err)
 	require.NoError(t, f.Truncate(at))
-	q := reopen(t, testOptions(mem)).Partitions()[0]
+	s := reopen(t, testOptions(mem))
+	q := s.Partitions()[0]
 	require.NotEqual(t, id, q.StoreID(), "acknowledged bytes are missing")
+	require.ErrorIs(t, s.Doubt(), ErrCorrupt)
 	require.Equal(t, last.At, q.Restored().End)
 }
 
@@ -142,5 +144,7 @@ func TestDoubtOfTheCaller(t *testing.T) {
 	mem, o, s, p := alone(t, 1<<30)
 	require.NoError(t, s.Close())
 	o.FS, o.Doubt = mem, errors.New("restored from a copy")
-	require.NotEqual(t, p.StoreID(), reopen(t, o).Partitions()[0].StoreID())
+	s = reopen(t, o)
+	require.NotEqual(t, p.StoreID(), s.Partitions()[0].StoreID())
+	require.Equal(t, o.Doubt, s.Doubt())
 }

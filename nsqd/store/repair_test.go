@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"math/rand/v2"
+	"path"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -126,6 +128,46 @@ func TestRepair(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRetentionAfterDamage: the header at the new start is damaged. The commit log has the start's sequence and checksum.
+func TestRetentionAfterDamage(t *testing.T) {
+	mem, p, sent := longLog(t)
+	head, ok := p.HeadEnd()
+	require.True(t, ok)
+	at := slices.IndexFunc(sent, func(b queue.Batch) bool { return b.At.Offset == head })
+	name, in := p.fileOf(t, sent[at])
+	require.NoError(t, mem.Flip(name, in+9, 3))
+	require.NoError(t, p.TrimHead(sent[at].At))
+	require.Equal(t, sent[at].At, p.Start())
+	require.Equal(t, sent[at].PrevCRC, p.durable.startCRC)
+	require.Equal(t, head, p.segments.bases()[0])
+}
+
+// TestLostIndexAndDamage: the index is rebuilt on both sides of a header that cannot be read.
+func TestLostIndexAndDamage(t *testing.T) {
+	mem, p, sent := longLog(t)
+	head, ok := p.HeadEnd()
+	require.True(t, ok)
+	at := slices.IndexFunc(sent, func(b queue.Batch) bool { return b.At.Offset == head })
+	name, in := p.fileOf(t, sent[at])
+	require.NoError(t, p.store.Close())
+	require.NoError(t, mem.Flip(name, in+9, 3))
+	names, err := mem.List(p.dir)
+	require.NoError(t, err)
+	for _, name := range names {
+		if path.Ext(name) == ".idx" {
+			require.NoError(t, mem.Remove(path.Join(p.dir, name)))
+		}
+	}
+	index := reopen(t, testOptions(mem)).Partitions()[0].Index()
+	for _, b := range []queue.Batch{sent[0], sent[at-1], sent[len(sent)-1]} {
+		r, ok := index.AtOffset(b.At.Offset)
+		require.True(t, ok)
+		require.Equal(t, b.Record(), r)
+	}
+	_, ok = index.AtOffset(sent[at].At.Offset)
+	require.False(t, ok)
 }
 
 // TestUnprovenBytesAreRefused: whole batches other than the original ones repair nothing.

@@ -42,6 +42,41 @@ func TestNewFileBeginsAFile(t *testing.T) {
 	require.Len(t, s.segments(), 1, "the empty file was begun for it")
 }
 
+// TestSmallBatchesAreGathered: one call writes many small batches; a large one is written by itself.
+func TestSmallBatchesAreGathered(t *testing.T) {
+	mem, writes := vfstest.NewMemory(), 0
+	fs := vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if op.Call == vfstest.CallWrite {
+			writes++
+		}
+		return nil
+	})
+	require.NoError(t, fs.MkdirAll("p"))
+	s, err := openSegments(fs, vfs.NewCache(fs, 3), "p", 1<<30)
+	require.NoError(t, err)
+	var at ident.Position
+	var batches []queue.Batch
+	for _, size := range []int{10, 10, 10, writeBufferBytes, 10, 10} {
+		d := queue.NewDraft(0)
+		d.Grow(size)
+		draft := d.Draft(ident.RequestID{})
+		batches = append(batches, draft.Seal(at, 1, 0, 0))
+		at = batches[len(batches)-1].End
+	}
+	require.NoError(t, s.write(batches))
+	require.Equal(t, 3, writes)
+}
+
+// TestHole: the damage of a missing file ends where its neighbours begin.
+func TestHole(t *testing.T) {
+	s := &segments{}
+	s.set([]segment{{100, 100}, {300, 100}, {600, 50}})
+	for o, hole := range map[ident.Offset][2]ident.Offset{50: {50, 100}, 250: {200, 300}, 500: {400, 600}} {
+		d := s.hole(o)
+		require.Equal(t, hole, [2]ident.Offset{d.From, d.To}, "offset %d", o)
+	}
+}
+
 // TestSegmentsModel compares segments with a slice of batches.
 func TestSegmentsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

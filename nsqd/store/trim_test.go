@@ -45,6 +45,12 @@ func TestTrimBehindACut(t *testing.T) {
 	require.NoError(t, p.TrimHead(m.end().at))
 	require.Positive(t, p.Start().Offset, "nothing went")
 	starts()
+
+	m.put(t, s, 25, 1999)
+	m.checkpoint(t, s)
+	require.NoError(t, s.Trash(p.ID()))
+	require.NoError(t, p.TrimHead(m.end().at), "retention of a partition that is removed at that moment")
+	require.NoError(t, s.Err())
 }
 
 // TestNewFileIsBegunAtOnce: the file before it is to be removed, and no further puts may come to

@@ -39,11 +39,14 @@ func TestSnappy(t *testing.T) {
 	var stream, want bytes.Buffer
 	w := &snappyWriter{to: &stream}
 	for _, text := range texts() {
+		before := stream.Len()
 		n, err := w.Write(text)
 		require.NoError(t, err)
 		require.Equal(t, len(text), n)
 		require.NoError(t, w.Flush())
 		want.Write(text)
+		chunks := (len(text) + snappyBlock - 1) / snappyBlock
+		require.LessOrEqual(t, stream.Len()-before, len(snappyStart)+len(text)+chunks*snappyHead, "noise is not compressed")
 	}
 	compressed := stream.Len()
 	got, err := io.ReadAll(s2.NewReader(&stream, s2.ReaderMaxBlockSize(snappyBlock)))

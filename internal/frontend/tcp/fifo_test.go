@@ -33,5 +33,27 @@ func TestAnswersComeWhenTheyAreKnown(t *testing.T) {
 		require.EqualValues(t, 7, got[0].fate.Sequence)
 		require.Equal(t, outcome.ErrInDoubt, got[1].fate.Err)
 		require.True(t, f.mu.answers == 0)
+		require.Zero(t, f.mu.memory.Held())
+		require.Zero(t, f.mu.bytes)
 	}
+	for range 2 * maxFreeSlots {
+		f.push(answer{})
+	}
+	f.take(nil, maxFreeSlots-1)
+	for _, s := range f.mu.slots[:f.mu.head] {
+		require.Nil(t, s)
+	}
+	require.Len(t, f.mu.slots[f.mu.head:], maxFreeSlots+1)
+	f.take(nil, maxAnswers)
+	require.Len(t, f.mu.free, maxFreeSlots)
+
+	answered, err := f.reserve(none, answer{put: "PUB", count: 1}, 60, &reservation{})
+	require.NoError(t, err)
+	unanswered, err := f.reserve(none, answer{put: "PUB", count: 1}, 30, &reservation{})
+	require.NoError(t, err)
+	answered.Answer(api.PutResult{})
+	f.close()
+	require.Equal(t, answerBytes+30, f.mu.memory.Held())
+	unanswered.Answer(api.PutResult{})
+	require.Zero(t, f.mu.memory.Held())
 }

@@ -15,13 +15,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
-	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
-	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // memoryConn is a client that has sent all its bytes and closed its half: no read waits, so
@@ -130,7 +126,7 @@ func FuzzIdentify(f *testing.F) {
 // FuzzStranger is a client without credentials at a broker with users: whatever bytes it
 // sends from the first on, nothing is stored, nothing is subscribed, and no topic is made.
 func FuzzStranger(f *testing.F) {
-	g := closedGuard(f)
+	g := tcp.ClosedGuard(f)
 	for _, seed := range []string{
 		"", "  V1", "GET / HTTP/1.1\r\n\r\n", "  V2", "  V2NOP\n", "  V2AUTH\n" + sized("root.x"), "  V2AUTH\n" + sized("anonymous") + "PUB t\n" + sized("m"),
 		"  V2AUTH\n" + sized("certificate") + "SUB t c\nRDY 1\n", "  V2PUB t\n" + sized("m"), "  V2MPUB t\n" + multi("a", "b"), "  V2DPUB t 10\n" + sized("m"),
@@ -144,23 +140,4 @@ func FuzzStranger(f *testing.F) {
 		require.Empty(t, cluster.Puts(), "a stranger's message is stored")
 		require.Empty(t, cluster.Topics("", "", true), "a stranger made a topic, or subscribes")
 	})
-}
-
-// closedGuard is the guard of a broker with one administrator. The name is long, so that no
-// mutation finds it and has a secret hashed.
-func closedGuard(f *testing.F) *guard.Guard {
-	store := metadatatest.NewMemory()
-	users := access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Log: silentLog()})
-	ctx, cancel := context.WithCancel(context.Background())
-	var watch sync.WaitGroup
-	watch.Go(func() { users.Watch(ctx, store) })
-	f.Cleanup(func() {
-		cancel()
-		watch.Wait()
-		_ = store.Close()
-	})
-	wait.Until(f, func() bool { return users.Policy() != nil }, "the users are read")
-	_, err := users.Create(f.Context(), access.NewUser{Name: "an-administrator-with-a-long-name", Admin: true})
-	require.NoError(f, err)
-	return guard.New(guard.Options{Users: users, Log: silentLog()})
 }

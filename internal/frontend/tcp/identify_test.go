@@ -216,6 +216,19 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
+// The interval of a second IDENTIFY does not reach the writer.
+func TestHeartbeatOfTheFirstIdentify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newBroker(t, piped).dial()
+		c.identify(`{"heartbeat_interval":1000}`)
+		synctest.Wait()
+		c.identify(`{"heartbeat_interval":5000}`)
+		start := time.Now()
+		c.response("_heartbeat_")
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
 // Without IDENTIFY the interval is 30 s.
 func TestDefaultHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

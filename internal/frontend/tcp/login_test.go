@@ -96,8 +96,18 @@ func loginHasATime(t *testing.T) {
 	time.Sleep(limit)
 	welcome.publish("t", "still here")
 
+	// A user without a right has logged in.
+	token, err := r.Create(t.Context(), access.NewUser{Name: "idle"})
+	require.NoError(t, err)
+	idle := b.dial()
+	idle.send("AUTH\n" + sized(token))
+	require.Contains(t, idle.read().data, `"identity":"idle"`)
+	time.Sleep(2 * limit)
+	idle.send("PUB t\n" + sized("x"))
+	require.Contains(t, idle.read().data, "E_UNAUTHORIZED")
+
 	// A right of everybody needs no login.
-	_, err := r.Create(t.Context(), access.NewUser{Name: access.AnonymousUser})
+	_, err = r.Create(t.Context(), access.NewUser{Name: access.AnonymousUser})
 	require.NoError(t, err)
 	require.NoError(t, r.Grant(t.Context(), access.AnonymousUser, "t", access.Publish))
 	anonymous := b.dial()

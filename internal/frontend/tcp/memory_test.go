@@ -87,7 +87,8 @@ func TestTricklingBodiesEnd(t *testing.T) {
 		}
 		sane.response("OK")
 		require.Greater(t, time.Since(began), 30*time.Second)
-		sane.publish("t", "the connection continues")
+		time.Sleep(time.Hour)
+		sane.publish("t", repeat("m", 40<<10), repeat("m", 40<<10), "the connection continues")
 		require.Zero(t, memory.Used())
 	})
 }

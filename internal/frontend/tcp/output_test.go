@@ -32,4 +32,9 @@ func TestUnbufferedBurstIsOneWrite(t *testing.T) {
 	}
 	require.NoError(t, o.flushLocked())
 	require.Equal(t, 1, c.writes)
+	require.Nil(t, o.buf, "an idle connection has no buffer")
+
+	o.resizeLocked(100)
+	require.NoError(t, o.sendLocked(frameResponse, responseOK))
+	require.NotNil(t, o.buf, "only buffers of the default size are shared")
 }

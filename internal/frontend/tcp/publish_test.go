@@ -228,6 +228,17 @@ func TestProducers(t *testing.T) {
 	require.Len(t, p, 1)
 	require.Equal(t, []api.PubCount{{Topic: "t", Count: 2}}, p[0].PubCounts)
 	require.Equal(t, []string{"id", "h", "ua", "V2"}, []string{p[0].ClientID, p[0].Hostname, p[0].UserAgent, p[0].Version})
+
+	for range 2 {
+		b.dial().subscribe("t", "c", "0")
+	}
+	for range 3 {
+		b.dial().identify("{}")
+	}
+	consumers, producers, idle := b.handler.Clients()
+	require.Equal(t, []int{2, 1, 3}, []int{consumers, producers, idle})
+	require.Len(t, b.handler.Consumers("t", "c"), 2)
+	require.Empty(t, b.handler.Consumers("t", "d"))
 }
 
 // A partial put at the end of a connection creates no topic, as with a stock nsqd.

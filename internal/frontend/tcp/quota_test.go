@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
@@ -53,7 +54,8 @@ func TestRateLimitedPuts(t *testing.T) {
 // others, those that archive and audit too.
 func TestOneChannelTakesTheRightToAdminister(t *testing.T) {
 	r, _, with := closed(t)
-	b := newBroker(t, with)
+	var audit *guard.Audit
+	b := newBroker(t, with, func(s *setup) { audit = s.backend.Guard.Audit })
 	tokens := map[string]string{}
 	for name, rights := range map[string]access.Right{"writer": access.Publish, "keeper": access.Publish | access.Administer} {
 		var err error
@@ -71,6 +73,8 @@ func TestOneChannelTakesTheRightToAdminister(t *testing.T) {
 			c.read()
 			c.send(verb + " t\n" + body)
 			c.fatal(`E_UNAUTHORIZED AUTH failed for ` + verb + ` with ##only_channel on "t": it takes the right to administer the topic`)
+			refused := audit.Entries()
+			require.Contains(t, refused[len(refused)-1].Detail, "##only_channel on topic t: ")
 			c = b.dial()
 			c.send("AUTH\n" + sized(tokens["keeper"]))
 			c.read()

@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/tcp"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // unstarted returns a connection whose goroutines are not running, and its client.
@@ -109,6 +110,25 @@ func TestInlineOKNeverBlocks(t *testing.T) {
 	}
 	owe(t, c, 1).Answer(api.PutResult{})
 	requireOK(t, client)
+}
+
+// large is a subscription with a message that no buffer has room for.
+type large struct{ api.Subscription }
+
+func (large) InFlight() int          { return 0 }
+func (large) Written([]api.Delivery) { panic("the message was not written") }
+func (large) Pull(_ int, dst []api.Delivery) []api.Delivery {
+	return append(dst, api.Delivery{Message: queue.Message{Body: make([]byte, 1<<20)}})
+}
+
+// TestFailedDelivery: a message that cannot be written ends the connection, and is no attempt.
+func TestFailedDelivery(t *testing.T) {
+	c, _ := unstarted(t)
+	w := &writer{c: c, sub: large{}}
+	c.ready.Store(1)
+	require.NoError(t, c.raw.Close())
+	_, err := w.burst()
+	require.ErrorIs(t, err, net.ErrClosed)
 }
 
 // TestSettingsComeFirst: everything written after the answer to IDENTIFY follows its settings, also if messages are

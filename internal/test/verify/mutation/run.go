@@ -48,7 +48,7 @@ type test struct {
 const (
 	// hang is how long a run of tests may take, in addition to ten times the time that they took without a mutant.
 	hang = 20 * time.Second
-	// most is how many tests of a package judge a mutant.
+	// most is how many tests of another package judge a mutant.
 	most = 60
 	// addressSpace bounds a test binary, in KiB: a mutant may allocate without end. The race detector needs more.
 	addressSpace = 8 << 20
@@ -199,7 +199,7 @@ func (r *Runner) binary(pkg string, races bool) string {
 
 // build builds the test binary of a package.
 func (r *Runner) build(ctx context.Context, overlay, pkg string, races bool) error {
-	args := []string{"test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", r.binary(pkg, races)}
+	args := []string{"test", "-c", "-vet=off", "-overlay", overlay, "-ldflags=-s -w", "-o", r.binary(pkg, races)}
 	if races {
 		args = append(args, "-race")
 	}
@@ -265,7 +265,9 @@ var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 // mutants, and a mutant that hangs has the short limit of few tests.
 func (r *Runner) judge(ctx context.Context, n int, pkg string, tests []test, v *Verdict) {
 	v.Reached += len(tests)
-	tests = tests[:min(len(tests), most)]
+	if pkg != v.Package {
+		tests = tests[:min(len(tests), most)]
+	}
 	for size := 4; len(tests) > 0; size *= 2 {
 		run := tests[:min(size, len(tests))]
 		tests = tests[len(run):]
