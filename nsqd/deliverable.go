@@ -111,7 +111,8 @@ func (p *Partition) SetTTL(ms int64) { p.ttl.Store(ms) }
 
 func (p *Partition) outlived(l life, now int64) bool { return l.over(p.ttl.Load(), now) }
 
-// Outlived reports whether a message has expired at a time (unix ns), if its topic limits the life of messages to ttl ms; 0: no limit.
+// Outlived reports whether a message has expired at a time (unix ns), if its topic limits the life of messages to
+// ttl ms; 0: no limit.
 func Outlived(m *queue.Message, ttl, now int64) bool { return lifeOf(m).over(ttl, now) }
 
 func (l life) over(ttl, now int64) bool {

@@ -163,16 +163,16 @@ func (s *subscription) refreshCredit(now time.Duration) {
 // touchWaiting touches the messages that wait here three times in their timeout, or as often as the credit is sent: the
 // client's time begins when it gets the message, and a message that the client has not seen must not lose an attempt.
 func (s *subscription) touchWaiting(now time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	every := keepAlive
 	if timeout := time.Duration(s.request.MsgTimeoutMS) * time.Millisecond; timeout > 0 {
 		every = min(every, timeout/3)
 	}
-	if now-s.mu.touched < every {
+	if now-s.touched < every {
 		return
 	}
-	s.mu.touched = now
+	s.touched = now
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, h := range s.mu.order {
 		if h.remote != nil {
 			h.sendUnseenLocked(wire.VerbTouch, h.remote.buffer.waiting())
@@ -203,8 +203,9 @@ func (h *partitionSubscription) giveBackLocked() {
 	h.returnLocked(max(beyond, 0))
 }
 
-// giveBackExpiredLocked returns messages that have expired while they waited here. The leader, by its own clock, finishes them or sends
-// them again. So a message is delivered at most as long after its time to live as two calls of refreshCredit are apart.
+// giveBackExpiredLocked returns messages that have expired while they waited here. The leader, by its own clock, finishes
+// them or sends them again. So a message is delivered at most as long after its time to live as two calls of
+// refreshCredit are apart.
 func (h *partitionSubscription) giveBackExpiredLocked() {
 	r := h.remote
 	if r == nil || r.buffer.len() == 0 {

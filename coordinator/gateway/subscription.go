@@ -41,6 +41,7 @@ type subscription struct {
 	wakeUp  concurrency.Edge
 	refused chan api.Refusal
 	ended   chan struct{}
+	touched time.Duration // when the keeper last touched the messages that wait here
 
 	// mu is taken before the locks of nsqd and of the sender. Channel.Pull may read a disk, so it is called without mu.
 	mu struct {
@@ -56,7 +57,6 @@ type subscription struct {
 		memory     limits.Tally  // of the messages that the client has not read: in buffers, or pulled and not written
 		waiting    int           // bytes in the buffers of the streams
 		crowded    bool          // a stream is narrow because the client does not read
-		touched    time.Duration // when the waiting messages were last touched
 		dry        time.Duration // until then messages of partitions led here are not pulled; 0: they are pulled
 	}
 }

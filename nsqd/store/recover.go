@@ -203,14 +203,10 @@ func (r *recovery) cutSegments() error {
 	if start, ok := segments.start(); ok && start > cut { // retention has removed everything before the cut
 		return segments.beginAt(cut)
 	}
-	if err := segments.truncate(cut); err != nil {
+	if err := segments.truncate(cut); err != nil || segments.end() >= cut {
 		return err
 	}
-	if segments.end() < cut {
-		return segments.reset() // only batches before the start were left
-	}
-	segments.lastUnsynced()
-	return nil
+	return segments.reset() // only batches before the start were left
 }
 
 // checkSegments compares the segments at the cut with the chain. An unreadable header proves nothing.

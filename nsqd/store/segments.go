@@ -198,14 +198,18 @@ func (s *segments) truncate(end ident.Offset) error {
 			return err
 		}
 	}
-	if n := len(list); n > 0 && list[n-1].end() > end {
-		list[n-1].size = int64(end - list[n-1].base)
-		s.set(list)
-		last := list[n-1]
-		s.changed(last.base)
-		if err := s.files.Use(s.name(last.base), func(f vfs.File) error { return f.Truncate(last.size) }); err != nil {
-			return fmt.Errorf("store: cut %s: %w", s.name(last.base), err)
-		}
+	if len(list) == 0 {
+		return nil
+	}
+	last := &list[len(list)-1]
+	s.changed(last.base) // even if it ends there: a killed process may have cut it in the page cache only
+	if last.end() <= end {
+		return nil
+	}
+	last.size = int64(end - last.base)
+	s.set(list)
+	if err := s.files.Use(s.name(last.base), func(f vfs.File) error { return f.Truncate(last.size) }); err != nil {
+		return fmt.Errorf("store: cut %s: %w", s.name(last.base), err)
 	}
 	return nil
 }
@@ -291,13 +295,6 @@ func (s *segments) sync() error {
 func (s *segments) changed(base ident.Offset) {
 	s.unsynced[base] = struct{}{}
 	s.changes++
-}
-
-// lastUnsynced lets the next sync include the last file: a killed process may have cut it in the page cache only.
-func (s *segments) lastUnsynced() {
-	if list := s.segments(); len(list) > 0 {
-		s.changed(list[len(list)-1].base)
-	}
 }
 
 // noteSynced records that a sync of the whole disk, begun after this number of changes, has made them durable. If there

@@ -31,7 +31,7 @@ type Record struct {
 }
 
 // Reader reads a stream. Every error but those of its input is a Damage.
-type reader struct {
+type Reader struct {
 	in      io.Reader
 	offset  int64 // of the next record
 	record  int64 // its number
@@ -45,20 +45,20 @@ type reader struct {
 }
 
 // NewReader returns the reader of a stream.
-func NewReader(in io.Reader) *reader { return &reader{in: in, next: map[uint16]uint64{}} }
+func NewReader(in io.Reader) *Reader { return &Reader{in: in, next: map[uint16]uint64{}} }
 
 // NewMessageReader returns the reader of message records alone, as AppendMessage makes them, the first one after the
 // checksum 0. Next returns io.EOF after the last one.
-func NewMessageReader(in io.Reader) *reader {
-	return &reader{in: in, record: 1, bare: true, next: map[uint16]uint64{}}
+func NewMessageReader(in io.Reader) *Reader {
+	return &Reader{in: in, record: 1, bare: true, next: map[uint16]uint64{}}
 }
 
-func (r *reader) damage(format string, args ...any) error {
+func (r *Reader) damage(format string, args ...any) error {
 	return &Damage{Offset: r.offset, Record: r.record, Reason: fmt.Sprintf(format, args...)}
 }
 
 // Next returns the next record. After End it returns io.EOF if nothing follows.
-func (r *reader) Next() (Record, error) {
+func (r *Reader) Next() (Record, error) {
 	if r.record == 0 {
 		if err := r.magic(); err != nil {
 			return Record{}, err
@@ -78,7 +78,7 @@ func (r *reader) Next() (Record, error) {
 	return x, nil
 }
 
-func (r *reader) magic() error {
+func (r *Reader) magic() error {
 	var b [len(Magic)]byte
 	switch _, err := io.ReadFull(r.in, b[:]); {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), err == nil && string(b[:]) != Magic:
@@ -91,7 +91,7 @@ func (r *reader) magic() error {
 }
 
 // raw reads the bytes of a record and verifies its checksum.
-func (r *reader) raw() (kind recordKind, size int64, err error) {
+func (r *Reader) raw() (kind recordKind, size int64, err error) {
 	var head [headSize]byte
 	n, err := io.ReadFull(r.in, head[:])
 	switch {
@@ -126,7 +126,7 @@ func (r *reader) raw() (kind recordKind, size int64, err error) {
 	return recordKind(head[0]), headSize + length + sumSize, nil
 }
 
-func (r *reader) decode(kind recordKind) (x Record, err error) {
+func (r *Reader) decode(kind recordKind) (x Record, err error) {
 	payload := r.payload.Bytes()
 	switch {
 	case r.bare && kind != kindMessage:
@@ -158,7 +158,7 @@ func (r *reader) decode(kind recordKind) (x Record, err error) {
 	return x, nil
 }
 
-func (r *reader) message(payload []byte) (*Message, error) {
+func (r *Reader) message(payload []byte) (*Message, error) {
 	m, err := decodeMessage(payload)
 	if err != nil {
 		return nil, err

@@ -105,10 +105,7 @@ func writeList(w *bufio.Writer, b *consume.Batch, base64 bool) error {
 	e.SetEscapeHTML(false)
 	_, _ = w.WriteString(`{"messages":[`)
 	separator := "\n"
-	for i := range b.Deliveries {
-		if b.Late() {
-			break
-		}
+	for i := range b.InTime() {
 		_, _ = w.WriteString(separator)
 		if err := e.Encode(view(b, i, base64)); err != nil {
 			return err
@@ -129,10 +126,7 @@ func writeList(w *bufio.Writer, b *consume.Batch, base64 bool) error {
 func writeParts(h http.Header, w io.Writer, b *consume.Batch) error {
 	parts := multipart.NewWriter(w)
 	h.Set("Content-Type", mediaMixed+"; boundary="+parts.Boundary())
-	for i := range b.Deliveries {
-		if b.Late() {
-			break
-		}
+	for i := range b.InTime() {
 		d := &b.Deliveries[i]
 		head := textproto.MIMEHeader{
 			"Content-Type":     {"application/octet-stream"},
@@ -181,10 +175,7 @@ func writeEvents(w io.Writer, b *consume.Batch, base64 bool) error {
 		_, err := io.WriteString(w, ": alive\n\n")
 		return err
 	}
-	for i := range b.Deliveries {
-		if b.Late() {
-			break
-		}
+	for i := range b.InTime() {
 		m := view(b, i, base64)
 		if err := writeEvent(w, "message", m.ID, m); err != nil {
 			return err

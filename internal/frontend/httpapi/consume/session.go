@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -361,8 +362,16 @@ func (b *Batch) pull(credit int) {
 	b.session.messages.Add(uint64(len(b.Deliveries) - had))
 }
 
-// Late reports whether the timeouts of the messages may be over, so that those not yet written may go to other clients.
-func (b *Batch) Late() bool { return time.Since(b.began) >= b.session.request.MsgTimeout }
+// InTime yields the indexes of the deliveries until their timeouts may be over: the rest may go to other clients.
+func (b *Batch) InTime() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range b.Deliveries {
+			if time.Since(b.began) >= b.session.request.MsgTimeout || !yield(i) {
+				return
+			}
+		}
+	}
+}
 
 // Receipt returns the receipt of a delivery.
 func (b *Batch) Receipt(i int) Receipt {
