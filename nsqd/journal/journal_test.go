@@ -525,7 +525,7 @@ func TestFailureIsReportedAtOnce(t *testing.T) {
 }
 
 // TestMissingFiles: the mark counts the files that had groups. A start with fewer of them, or shorter or empty ones, is corrupt also if
-// all groups after the mark can be read. The count goes on after a restart.
+// all groups after the mark can be read. The count continues after a restart.
 func TestMissingFiles(t *testing.T) {
 	for name, harm := range map[string]func(fs *vfstest.Memory, file string) error{
 		"none":    nil,

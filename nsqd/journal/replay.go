@@ -87,7 +87,7 @@ type replayer struct {
 // that is not whole. Then it decides whether that group is torn or corrupt (invariant 1).
 func (r *replayer) replay(images []*image, visit func(body []byte) error) error {
 	for _, im := range images {
-		first, _ := decodeHeader(im.data) // at the beginning of a file stands no message
+		first, _ := decodeHeader(im.data) // a file never begins inside a message body
 		r.gen = max(r.gen, first.Generation)
 	}
 	for _, im := range images {

@@ -336,7 +336,8 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
-// TestAnAnswerHasNoMessageWhoseTimeoutIsOver: while a slow client reads the answer, the rest of its messages go to other clients.
+// TestAnAnswerHasNoMessageWhoseTimeoutIsOver: while a slow client reads the answer, the rest of its messages go to other
+// clients.
 func TestAnAnswerHasNoMessageWhoseTimeoutIsOver(t *testing.T) {
 	const timeout, each = time.Minute, 50 * time.Second
 	for accept, x := range map[string]struct {
@@ -373,7 +374,8 @@ func TestAnAnswerHasNoMessageWhoseTimeoutIsOver(t *testing.T) {
 	}
 }
 
-// TestAShortTimeoutLeavesTimeForTheAnswer: a poll does not wait for more messages until the timeout of the first one is over.
+// TestAShortTimeoutLeavesTimeForTheAnswer: a poll does not wait for more messages until the timeout of the first one is
+// over.
 func TestAShortTimeoutLeavesTimeForTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPolled(t, consume.Options{})
